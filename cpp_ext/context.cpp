@@ -1,0 +1,121 @@
+#include "context.h"
+
+#include "log.h"
+
+#include <stdexcept>
+
+namespace dflash {
+
+void TokenBatch::add(Token token, llama_pos pos, llama_seq_id seq, bool want_logits) {
+    token_.push_back(token);
+    pos_.push_back(pos);
+    seq_.push_back(seq);
+    logits_.push_back(want_logits ? 1 : 0);
+}
+
+void TokenBatch::clear() {
+    token_.clear();
+    pos_.clear();
+    seq_.clear();
+    logits_.clear();
+}
+
+namespace {
+
+// One sequence per row, in the pointer-to-array form that llama_batch wants.
+void point_at(std::vector<llama_seq_id> & seq, std::vector<int32_t> & n_seq,
+              std::vector<llama_seq_id *> & pointers) {
+    n_seq.assign(seq.size(), 1);
+    pointers.resize(seq.size() + 1);
+    for (size_t i = 0; i < seq.size(); ++i) {
+        pointers[i] = &seq[i];
+    }
+    pointers.back() = nullptr;
+}
+
+} // namespace
+
+llama_batch TokenBatch::view() {
+    point_at(seq_, n_seq_, seq_ptr_);
+    return {size(), token_.data(), nullptr, pos_.data(), n_seq_.data(), seq_ptr_.data(), logits_.data()};
+}
+
+float * FeatureBatch::add(llama_pos pos, llama_seq_id seq) {
+    row_pos_.push_back(pos);
+    seq_.push_back(seq);
+    features_.resize(features_.size() + width_);
+    return features_.data() + features_.size() - width_;
+}
+
+void FeatureBatch::clear() {
+    features_.clear();
+    row_pos_.clear();
+    seq_.clear();
+}
+
+llama_batch FeatureBatch::view() {
+    pos_ = row_pos_;
+    if (mrope_) {
+        // section-major: all rows' temporal positions, then height, width, and an unused zero
+        for (int section = 1; section < 3; ++section) {
+            pos_.insert(pos_.end(), row_pos_.begin(), row_pos_.end());
+        }
+        pos_.resize(4 * row_pos_.size(), 0);
+    }
+    logits_.assign(seq_.size(), 0);
+    point_at(seq_, n_seq_, seq_ptr_);
+    return {size(), nullptr, features_.data(), pos_.data(), n_seq_.data(), seq_ptr_.data(), logits_.data()};
+}
+
+Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> parent)
+    : model_(std::move(model)), parent_(std::move(parent)), params_(params), context_(nullptr, llama_free) {
+    llama_context_params raw = llama_context_default_params();
+    raw.n_ctx = static_cast<uint32_t>(params.n_ctx) * (params.unified ? 1 : params.n_seq);
+    raw.n_batch = static_cast<uint32_t>(params.n_batch);
+    raw.n_ubatch = static_cast<uint32_t>(params.n_ubatch);
+    raw.n_seq_max = static_cast<uint32_t>(params.n_seq);
+    raw.n_rs_seq = static_cast<uint32_t>(params.n_rollback);
+    raw.n_outputs_max = static_cast<uint32_t>(params.n_outputs);
+    raw.n_threads = params.n_threads;
+    raw.n_threads_batch = params.n_threads_batch;
+    raw.kv_unified = params.unified;
+    raw.type_k = params.type_k;
+    raw.type_v = params.type_v;
+    raw.flash_attn_type = params.flash_attn;
+    raw.ctx_other = parent_ ? parent_->get() : nullptr;
+    clear_errors();
+    context_.reset(llama_init_from_model(model_->get(), raw));
+    if (!context_) {
+        throw std::runtime_error("llama.cpp could not make a context: " + last_errors());
+    }
+}
+
+void Context::decode(llama_batch batch, const char * what) {
+    if (batch.n_tokens <= 0 || batch.n_tokens > params_.n_batch) {
+        throw std::logic_error(std::string(what) + ": a batch of " + std::to_string(batch.n_tokens) +
+                               " rows, at most " + std::to_string(params_.n_batch) + " fit");
+    }
+    clear_errors();
+    const int status = llama_decode(get(), batch);
+    if (status != 0) {
+        throw std::runtime_error(std::string(what) + " failed in llama.cpp (status " +
+                                 std::to_string(status) + "): " + last_errors());
+    }
+}
+
+const float * Context::logits(int row) const {
+    return llama_get_logits(get()) + static_cast<size_t>(row) * model_->n_vocab();
+}
+
+void Context::truncate(llama_seq_id seq, llama_pos pos) {
+    if (!llama_memory_seq_rm(llama_get_memory(get()), seq, pos, -1)) {
+        throw std::logic_error("llama.cpp cannot take sequence " + std::to_string(seq) +
+                               " back to position " + std::to_string(pos));
+    }
+}
+
+void Context::drop(llama_seq_id seq) {
+    llama_memory_seq_rm(llama_get_memory(get()), seq, -1, -1);
+}
+
+} // namespace dflash

@@ -1,0 +1,96 @@
+// A llama.cpp context and its batches, with every argument checked before llama.cpp can assert on it.
+#pragma once
+
+#include "model.h"
+
+#include <memory>
+#include <vector>
+
+namespace dflash {
+
+struct ContextParams {
+    int n_ctx = 0;     // positions per sequence
+    int n_batch = 512; // rows of one decode
+    int n_ubatch = 512;
+    int n_seq = 1;
+    int n_rollback = 0; // recurrent snapshots per sequence
+    int n_outputs = 1;  // rows of one decode that may ask for logits
+    int n_threads = 1;
+    int n_threads_batch = 1;
+    bool unified = false; // one KV buffer for all sequences
+    ggml_type type_k = GGML_TYPE_F16;
+    ggml_type type_v = GGML_TYPE_F16;
+    llama_flash_attn_type flash_attn = LLAMA_FLASH_ATTN_TYPE_AUTO;
+};
+
+// Rows of one decode: tokens at positions of sequences.
+class TokenBatch {
+  public:
+    void add(Token token, llama_pos pos, llama_seq_id seq, bool want_logits);
+    void clear();
+    int size() const { return static_cast<int>(token_.size()); }
+    llama_batch view();
+
+  private:
+    std::vector<Token> token_;
+    std::vector<llama_pos> pos_;
+    std::vector<llama_seq_id> seq_;
+    std::vector<int32_t> n_seq_;
+    std::vector<llama_seq_id *> seq_ptr_;
+    std::vector<int8_t> logits_;
+};
+
+// Rows of feature vectors, each `width` floats; on M-RoPE models a row carries the positions (p, p, p, 0).
+class FeatureBatch {
+  public:
+    FeatureBatch(int width, bool mrope) : width_(width), mrope_(mrope) {}
+
+    // Append a row and return where its features go.
+    float * add(llama_pos pos, llama_seq_id seq);
+    void reserve(int rows) { features_.reserve(static_cast<size_t>(rows) * width_); }
+    void clear();
+    int size() const { return static_cast<int>(seq_.size()); }
+    llama_batch view();
+
+  private:
+    int width_;
+    bool mrope_;
+    std::vector<float> features_;
+    std::vector<llama_pos> row_pos_;
+    std::vector<llama_pos> pos_;
+    std::vector<llama_seq_id> seq_;
+    std::vector<int32_t> n_seq_;
+    std::vector<llama_seq_id *> seq_ptr_;
+    std::vector<int8_t> logits_;
+};
+
+// Keeps its model alive, and a parent context where it borrows that one's tensors.
+class Context {
+  public:
+    // Throws std::runtime_error with llama.cpp's words if the context cannot be made.
+    Context(std::shared_ptr<Model> model, const ContextParams & params,
+            std::shared_ptr<Context> parent = nullptr);
+
+    llama_context * get() const { return context_.get(); }
+    const Model & model() const { return *model_; }
+    const ContextParams & params() const { return params_; }
+    int n_rollback() const { return static_cast<int>(llama_n_rs_seq(get())); }
+
+    // Throws std::runtime_error naming `what` if llama.cpp refuses the batch.
+    void decode(llama_batch batch, const char * what);
+
+    // Logits of the last decode: row i is the i-th row that asked for them, n_vocab floats.
+    const float * logits(int row) const;
+
+    // Forget positions >= pos of a sequence; throws std::logic_error if llama.cpp cannot.
+    void truncate(llama_seq_id seq, llama_pos pos);
+    void drop(llama_seq_id seq);
+
+  private:
+    std::shared_ptr<Model> model_;
+    std::shared_ptr<Context> parent_;
+    ContextParams params_;
+    std::unique_ptr<llama_context, void (*)(llama_context *)> context_;
+};
+
+} // namespace dflash

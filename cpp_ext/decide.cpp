@@ -1,0 +1,73 @@
+#include "decide.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace dflash {
+
+const char * finish_name(Finish finish) {
+    switch (finish) {
+    case Finish::stop:
+        return "stop";
+    case Finish::length:
+        return "length";
+    case Finish::none:
+        break;
+    }
+    return "";
+}
+
+int plan_width(int block, int remaining) {
+    return std::max(1, std::min(block, remaining));
+}
+
+Token argmax(const float * values, int n) {
+    // Lanes of running maxima let the compiler vectorise; a comparison with NaN is false, so NaN never wins.
+    constexpr int lanes = 32;
+    float best[lanes];
+    std::fill(best, best + lanes, -INFINITY);
+    int i = 0;
+    for (; i + lanes <= n; i += lanes) {
+        for (int k = 0; k < lanes; ++k) {
+            best[k] = values[i + k] > best[k] ? values[i + k] : best[k];
+        }
+    }
+    float top = *std::max_element(best, best + lanes);
+    for (; i < n; ++i) {
+        top = values[i] > top ? values[i] : top;
+    }
+    const float * found = std::find(values, values + n, top);
+    return found == values + n ? -1 : static_cast<Token>(found - values);
+}
+
+Accepted accept_greedy(const std::vector<Token> & drafted, const std::function<Token(int)> & choose) {
+    Accepted result{0, choose(0)};
+    while (result.count < static_cast<int>(drafted.size()) &&
+           drafted[static_cast<size_t>(result.count)] == result.bonus) {
+        result.bonus = choose(++result.count);
+    }
+    return result;
+}
+
+int survivors(const std::vector<double> & survival, double u, int drafted) {
+    int count = 0;
+    while (count < drafted && count < static_cast<int>(survival.size()) && survival[count] > u) {
+        ++count;
+    }
+    return count;
+}
+
+Cut cut_output(const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops) {
+    const int n = static_cast<int>(tokens.size());
+    for (int i = 0; i < n; ++i) {
+        if (stops.count(tokens[i]) != 0) {
+            return {i + 1, Finish::stop};
+        }
+        if (i + 1 == remaining) {
+            return {i + 1, Finish::length};
+        }
+    }
+    return {n, Finish::none};
+}
+
+} // namespace dflash

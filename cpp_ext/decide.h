@@ -1,0 +1,47 @@
+// The decisions of a round as pure functions: no handles, no clock, no randomness of their own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace dflash {
+
+using Token = std::int32_t;
+
+enum class Finish { none, stop, length };
+
+const char * finish_name(Finish finish);
+
+// Rows to verify this round, the anchor included: 1 (no draft) to block. A round of w rows emits at most w
+// tokens, so more rows than tokens wanted would be thrown away.
+int plan_width(int block, int remaining);
+
+// Index of the largest of n values; NaN never wins. -1 if no value is comparable (all NaN).
+Token argmax(const float * values, int n);
+
+struct Accepted {
+    int count;   // drafted tokens that are kept
+    Token bonus; // the target's own token after them
+};
+
+// Greedy acceptance: the longest prefix of the draft that the target chooses too, then the target's choice.
+// choose(i) is the target's token after the anchor and i drafted ones; it is asked for no row past the
+// first difference.
+Accepted accept_greedy(const std::vector<Token> & drafted, const std::function<Token(int)> & choose);
+
+// Number of draft positions that survive one draw. survival[i] = P(position i and all before it accepted);
+// u uniform in [0, 1): the count of positions with survival > u, monotone by construction.
+int survivors(const std::vector<double> & survival, double u, int drafted);
+
+struct Cut {
+    int keep;      // tokens of the round that are emitted; a stop token counts as emitted
+    Finish finish; // why the answer ends here, or none
+};
+
+// Cut a round's tokens at the first stop token or at the number still wanted.
+Cut cut_output(const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops);
+
+} // namespace dflash

@@ -1,0 +1,38 @@
+// What a round needs of a drafter. The model behind it may be real, a script (tests) or a simulation
+// (benchmarks); the round does not know which.
+#pragma once
+
+#include "target.h"
+
+#include <optional>
+#include <vector>
+
+namespace dflash {
+
+// One sequence's turn to draft: `count` tokens that follow `anchor`, which stands at position `pos`.
+struct DraftRequest {
+    llama_seq_id seq;
+    llama_pos pos;
+    Token anchor;
+    int count;
+    std::vector<Token> drafted; // result: at most `count`
+};
+
+class Drafter {
+  public:
+    virtual ~Drafter() = default;
+
+    // Context rows that the target has just processed, in order, without a gap per sequence.
+    virtual void inject(const Target & target, const std::vector<FeatureRows> & rows) = 0;
+
+    // Fill `drafted` of every request. Throws std::runtime_error if drafting fails.
+    virtual void draft(std::vector<DraftRequest> & requests) = 0;
+
+    // A sequence has ended; its id may be used again.
+    virtual void release(llama_seq_id seq) = 0;
+
+    // Simulations only: the number of drafted tokens to take as accepted, whatever the target chose.
+    virtual std::optional<int> forced_accept(llama_seq_id /*seq*/, int /*drafted*/) { return std::nullopt; }
+};
+
+} // namespace dflash

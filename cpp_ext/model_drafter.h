@@ -1,0 +1,33 @@
+// The real drafter: a DFlash model in its own context, which borrows the target's embeddings and head.
+#pragma once
+
+#include "drafter.h"
+
+namespace dflash {
+
+class ModelDrafter : public Drafter {
+  public:
+    // The context must be a child of the target's, with n_batch = n_ubatch = n_outputs. mask: the token id
+    // the drafter was trained to fill. causal: whether a block's rows see only what is before them. Throws
+    // std::invalid_argument for anything else.
+    ModelDrafter(std::shared_ptr<Context> context, Token mask, bool causal);
+
+    void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
+    void draft(std::vector<DraftRequest> & requests) override;
+    void release(llama_seq_id seq) override { context_->drop(seq); }
+
+    const Context & context() const { return *context_; }
+
+    // Logits of the whole block of the last draft, row-major; row i predicts position pos + i.
+    const float * block_logits(int row) const { return context_->logits(row); }
+
+  private:
+    void flush();
+
+    std::shared_ptr<Context> context_;
+    Token mask_;
+    TokenBatch noise_;
+    FeatureBatch features_;
+};
+
+} // namespace dflash

@@ -1,0 +1,211 @@
+// dflash_gguf._core: the Python face of this folder. Checks and conversions only; the work is elsewhere.
+#include "devices.h"
+#include "llama_ext.h"
+#include "log.h"
+#include "model_drafter.h"
+#include "session.h"
+#include "stand_ins.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+namespace py = pybind11;
+using namespace dflash;
+
+#if __has_include("quantize.h")
+#include "quantize.h"
+#endif
+
+namespace {
+
+using release_gil = py::call_guard<py::gil_scoped_release>;
+
+py::array_t<float> copy_rows(const float * from, py::ssize_t rows, py::ssize_t width) {
+    return py::array_t<float>({rows, width}, from);
+}
+
+void bind_decisions(py::module_ & m) {
+    py::enum_<Finish>(m, "Finish")
+        .value("none", Finish::none)
+        .value("stop", Finish::stop)
+        .value("length", Finish::length);
+    m.def("plan_width", &plan_width, py::arg("block"), py::arg("remaining"));
+    m.def("argmax", [](const py::array_t<float, py::array::c_style | py::array::forcecast> & values) {
+        return argmax(values.data(), static_cast<int>(values.size()));
+    });
+    m.def("accept_greedy", [](const std::vector<Token> & drafted, const std::function<Token(int)> & choose) {
+        const Accepted taken = accept_greedy(drafted, choose);
+        return py::make_tuple(taken.count, taken.bonus);
+    });
+    m.def("survivors", &survivors, py::arg("survival"), py::arg("u"), py::arg("drafted"));
+    m.def("cut_output",
+          [](const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops) {
+              const Cut cut = cut_output(tokens, remaining, stops);
+              return py::make_tuple(cut.keep, cut.finish);
+          });
+}
+
+void bind_model(py::module_ & m) {
+    py::class_<Model, std::shared_ptr<Model>>(m, "Model")
+        .def(py::init([](const std::string & path, int n_gpu_layers, std::vector<std::string> names,
+                         std::function<bool(float)> progress) {
+                 return std::make_shared<Model>(
+                     path, ModelParams{n_gpu_layers, std::move(names), std::move(progress)});
+             }),
+             py::arg("path"), py::kw_only(), py::arg("n_gpu_layers") = 0,
+             py::arg("devices") = std::vector<std::string>{}, py::arg("progress") = nullptr, release_gil())
+        .def_property_readonly("arch", &Model::arch)
+        .def_property_readonly("description", &Model::description)
+        .def_property_readonly("n_vocab", &Model::n_vocab)
+        .def_property_readonly("n_embd", &Model::n_embd)
+        .def_property_readonly("n_layer", &Model::n_layer)
+        .def_property_readonly("n_ctx_train", &Model::n_ctx_train)
+        .def_property_readonly("has_state", &Model::has_state)
+        .def_property_readonly("taps", &Model::taps)
+        .def_property_readonly("end_tokens", &Model::end_tokens)
+        .def("meta", &Model::meta)
+        .def("tokenize", &Model::tokenize, py::arg("text"), py::arg("add_special"), py::arg("parse_special"))
+        .def(
+            "piece",
+            [](const Model & model, Token token, bool special) {
+                return py::bytes(model.piece(token, special));
+            },
+            py::arg("token"), py::arg("special") = false);
+}
+
+void bind_contexts(py::module_ & m) {
+    py::class_<ContextParams>(m, "ContextParams")
+        .def(py::init<>())
+        .def_readwrite("n_ctx", &ContextParams::n_ctx)
+        .def_readwrite("n_batch", &ContextParams::n_batch)
+        .def_readwrite("n_ubatch", &ContextParams::n_ubatch)
+        .def_readwrite("n_seq", &ContextParams::n_seq)
+        .def_readwrite("n_rollback", &ContextParams::n_rollback)
+        .def_readwrite("n_outputs", &ContextParams::n_outputs)
+        .def_readwrite("n_threads", &ContextParams::n_threads)
+        .def_readwrite("n_threads_batch", &ContextParams::n_threads_batch)
+        .def_readwrite("unified", &ContextParams::unified)
+        .def_property(
+            "type_kv", [](const ContextParams & params) { return static_cast<int>(params.type_k); },
+            [](ContextParams & params, int type) {
+                params.type_k = params.type_v = static_cast<ggml_type>(type);
+            })
+        .def_property(
+            "flash_attn", [](const ContextParams & params) { return static_cast<int>(params.flash_attn); },
+            [](ContextParams & params, int type) {
+                params.flash_attn = static_cast<llama_flash_attn_type>(type);
+            });
+    py::class_<Context, std::shared_ptr<Context>>(m, "Context")
+        .def(py::init<std::shared_ptr<Model>, const ContextParams &, std::shared_ptr<Context>>(),
+             py::arg("model"), py::arg("params"), py::arg("parent") = nullptr, release_gil())
+        .def_property_readonly("n_rollback", &Context::n_rollback);
+    py::class_<Target, std::shared_ptr<Target>>(m, "Target")
+        .def(py::init<std::shared_ptr<Context>, std::vector<int>>(), py::arg("context"), py::arg("taps"))
+        .def(
+            "features",
+            [](const Target & target, int tap, int rows) {
+                if (tap < 0 || tap >= target.n_taps() || rows < 0 ||
+                    rows > target.context().params().n_batch) {
+                    throw std::out_of_range("no such tap or rows");
+                }
+                return copy_rows(target.features(tap), rows, target.n_embd());
+            },
+            py::arg("tap"), py::arg("rows"), "Layer inputs of the last decode, [rows, n_embd].");
+}
+
+void bind_drafters(py::module_ & m) {
+    py::class_<Drafter, std::shared_ptr<Drafter>>(m, "Drafter");
+    py::class_<ModelDrafter, Drafter, std::shared_ptr<ModelDrafter>>(m, "ModelDrafter")
+        .def(py::init<std::shared_ptr<Context>, Token, bool>(), py::arg("context"), py::arg("mask"),
+             py::arg("causal"))
+        .def(
+            "block_logits",
+            [](ModelDrafter & drafter, llama_seq_id seq, llama_pos pos, Token anchor, int count) {
+                std::vector<DraftRequest> request{{seq, pos, anchor, count, {}}};
+                drafter.draft(request);
+                return copy_rows(drafter.block_logits(0), count + 1, drafter.context().model().n_vocab());
+            },
+            py::arg("seq"), py::arg("pos"), py::arg("anchor"), py::arg("count"),
+            "Draft one block and return the logits of all its rows, [count + 1, n_vocab].");
+    py::class_<ScriptedDrafter, Drafter, std::shared_ptr<ScriptedDrafter>>(m, "ScriptedDrafter")
+        .def(py::init<int>(), py::arg("n_vocab"))
+        .def("script", &ScriptedDrafter::script, py::arg("seq"), py::arg("tokens"), py::arg("counts"))
+        .def("fail_at", &ScriptedDrafter::fail_at, py::arg("seq"), py::arg("round"))
+        .def("injected", &ScriptedDrafter::injected, py::arg("seq"));
+    py::class_<SimulatedDrafter, Drafter, std::shared_ptr<SimulatedDrafter>>(m, "SimulatedDrafter")
+        .def(py::init<std::vector<double>, std::uint64_t, std::shared_ptr<Drafter>>(), py::arg("survival"),
+             py::arg("seed"), py::arg("inner") = nullptr);
+}
+
+void bind_session(py::module_ & m) {
+    py::class_<Counters>(m, "Counters")
+        .def_readonly("prompt_tokens", &Counters::prompt_tokens)
+        .def_readonly("injected", &Counters::injected)
+        .def_readonly("emitted", &Counters::emitted)
+        .def_readonly("rounds", &Counters::rounds)
+        .def_readonly("drafting_rounds", &Counters::drafting_rounds)
+        .def_readonly("drafted", &Counters::drafted)
+        .def_readonly("accepted", &Counters::accepted)
+        .def_readonly("drafted_at", &Counters::drafted_at)
+        .def_readonly("accepted_at", &Counters::accepted_at)
+        .def_readonly("prefill_ns", &Counters::prefill_ns)
+        .def_readonly("first_token_ns", &Counters::first_token_ns)
+        .def_readonly("last_token_ns", &Counters::last_token_ns);
+    py::class_<Times>(m, "Times")
+        .def_readonly("total", &Times::total)
+        .def_readonly("prefill", &Times::prefill)
+        .def_readonly("draft", &Times::draft)
+        .def_readonly("verify", &Times::verify)
+        .def_readonly("inject", &Times::inject)
+        .def_readonly("rollback", &Times::rollback);
+    py::class_<Output>(m, "Output")
+        .def_readonly("id", &Output::id)
+        .def_readonly("tokens", &Output::tokens)
+        .def_readonly("finish", &Output::finish);
+    py::class_<Session>(m, "Session")
+        .def(py::init<std::shared_ptr<Target>, std::shared_ptr<Drafter>, int>(), py::arg("target"),
+             py::arg("drafter"), py::arg("max_block"))
+        .def(
+            "add",
+            [](Session & session, std::vector<Token> prompt, int max_tokens, int block,
+               std::unordered_set<Token> stops) {
+                return session.add(std::move(prompt), {max_tokens, block, std::move(stops)});
+            },
+            py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"))
+        .def("step", &Session::step, release_gil())
+        .def("remove", &Session::remove, py::arg("id"))
+        .def("counters", [](const Session & session, llama_seq_id id) { return session.counters(id); })
+        .def_property_readonly("times", [](const Session & session) { return session.times(); })
+        .def_property_readonly("n_ctx", &Session::n_ctx)
+        .def_property_readonly("max_block", &Session::max_block)
+        .def_property_readonly("draft_failure", &Session::draft_failure);
+}
+
+} // namespace
+
+PYBIND11_MODULE(_core, m) {
+    m.def("missing_symbols", &missing_symbols);
+    m.def("capture_log", &capture_log, py::arg("verbosity"));
+    m.def("supports_gpu_offload", &llama_supports_gpu_offload);
+    m.def("system_info", []() { return std::string(llama_print_system_info()); });
+    py::class_<Device>(m, "Device")
+        .def_readonly("name", &Device::name)
+        .def_readonly("description", &Device::description)
+        .def_readonly("backend", &Device::backend)
+        .def_readonly("kind", &Device::kind)
+        .def_readonly("memory_free", &Device::memory_free)
+        .def_readonly("memory_total", &Device::memory_total);
+    m.def("devices", &devices);
+    bind_decisions(m);
+    bind_model(m);
+    bind_contexts(m);
+    bind_drafters(m);
+    bind_session(m);
+#if __has_include("quantize.h")
+    bind_quantize(m);
+#endif
+    llama_backend_init();
+    capture_log(0);
+}

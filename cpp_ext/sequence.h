@@ -1,0 +1,52 @@
+// One answer in the making: its place in the caches, its limits and its counters.
+#pragma once
+
+#include "decide.h"
+#include "llama.h"
+
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+namespace dflash {
+
+struct Limits {
+    int max_tokens = 0; // to emit, the stop token included
+    int block = 1;      // rows of a verify, the anchor included; 1: no drafts
+    std::unordered_set<Token> stops;
+};
+
+// Rules: emitted = 1 + rounds + accepted (the 1 is the prefill's token), counted after the cut at a stop
+// token or limit; accept length = 1 + accepted / drafting_rounds when every round drafts.
+struct Counters {
+    int prompt_tokens = 0;
+    int injected = 0; // context rows given to the drafter
+    int emitted = 0;
+    int rounds = 0;          // verifies
+    int drafting_rounds = 0; // those with at least one drafted token
+    int drafted = 0;
+    int accepted = 0;
+    std::vector<int> drafted_at; // per position in the block, from 0
+    std::vector<int> accepted_at;
+    std::int64_t prefill_ns = 0;     // spent in this sequence's prefill
+    std::int64_t first_token_ns = 0; // steady clock
+    std::int64_t last_token_ns = 0;
+
+    void count_round(int drafted_now, int accepted_now, int emitted_now);
+};
+
+struct Sequence {
+    llama_seq_id id = 0;
+    std::vector<Token> prompt;
+    Limits limits;
+    Counters counters;
+    llama_pos n_past = 0; // positions in the caches
+    Token anchor = 0;     // last emitted token, not in the caches yet
+    Finish finish = Finish::none;
+
+    bool prefilling() const { return n_past < static_cast<llama_pos>(prompt.size()); }
+    bool decoding() const { return !prefilling() && finish == Finish::none; }
+    int remaining() const { return limits.max_tokens - counters.emitted; }
+};
+
+} // namespace dflash

@@ -1,0 +1,84 @@
+// Rounds over a list of sequences: plan, draft, verify, accept, commit.
+#pragma once
+
+#include "drafter.h"
+#include "sequence.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dflash {
+
+struct Output {
+    llama_seq_id id;
+    std::vector<Token> tokens;
+    Finish finish;
+};
+
+// Nanoseconds by stage since the session began; what is missing from total is host work between them.
+struct Times {
+    std::int64_t total = 0;
+    std::int64_t prefill = 0;
+    std::int64_t draft = 0;
+    std::int64_t verify = 0;
+    std::int64_t inject = 0; // of accepted rows; a prefill's injections count as prefill
+    std::int64_t rollback = 0;
+};
+
+// Not thread-safe: one owner thread.
+class Session {
+  public:
+    // drafter may be null. max_block: widest verify; the target must be able to roll back that far.
+    // Throws std::invalid_argument if it cannot.
+    Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block);
+
+    // Queue a prompt; returns the sequence's id. Throws std::invalid_argument, naming the numbers, for a
+    // prompt that is empty, holds an unknown token or leaves no room in the context, a block out of range,
+    // or when every sequence is taken.
+    llama_seq_id add(std::vector<Token> prompt, Limits limits);
+
+    // One prefill chunk of the first waiting sequence, if any, then one round of all that decode.
+    // Finished sequences stay, idle, until removed.
+    std::vector<Output> step();
+
+    // End a sequence at any point between steps. Unknown ids are ignored.
+    void remove(llama_seq_id id);
+
+    const Counters & counters(llama_seq_id id) const { return sequences_.at(id).counters; }
+    const Times & times() const { return times_; }
+    int n_ctx() const { return target_->context().params().n_ctx; }
+    int max_block() const { return max_block_; }
+    // Why drafting has stopped for good; empty while it works.
+    const std::string & draft_failure() const { return draft_failure_; }
+
+  private:
+    struct Turn {
+        Sequence * sequence;
+        DraftRequest request;
+        int row = 0; // of the anchor in the verify
+        int accepted = 0;
+    };
+
+    void prefill(Sequence & sequence, std::vector<Output> & outputs);
+    void round(std::vector<Output> & outputs);
+    std::vector<Turn> plan();
+    void draft(std::vector<Turn> & turns);
+    void verify(std::vector<Turn> & turns);
+    Output accept(Turn & turn);
+    Token chosen(int row) const;
+    void commit(const std::vector<Turn> & turns);
+    void inject(const std::vector<FeatureRows> & rows);
+    void give_up_drafting(const std::string & why);
+
+    std::shared_ptr<Target> target_;
+    std::shared_ptr<Drafter> drafter_;
+    int max_block_;
+    std::map<llama_seq_id, Sequence> sequences_;
+    TokenBatch batch_;
+    Times times_;
+    std::string draft_failure_;
+};
+
+} // namespace dflash
