@@ -1,0 +1,83 @@
+"""Typed access to a raw config.json whose values may stand at the top or under dflash_config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from ..errors import ConvertError
+
+MAX_COUNT = 1 << 31
+
+
+class Keys:
+    """The keys of a drafter's config. A null counts as absent, as it does for every reader of these files.
+
+    Every method raises ConvertError, naming key, value and what was expected.
+    """
+
+    def __init__(self, config: Mapping[str, Any], where: str) -> None:
+        self.where = where
+        self.warnings: list[str] = []
+        self._top = config
+        nested = config.get("dflash_config") or {}
+        if not isinstance(nested, dict):
+            self.fail("dflash_config", nested, "an object")
+        self._nested: Mapping[str, Any] = nested
+
+    def top(self, key: str) -> Any:
+        """Return the value of a top-level key, None if absent."""
+        return self._top.get(key)
+
+    def nested(self, key: str) -> Any:
+        """Return the value of a key under dflash_config, None if absent."""
+        return self._nested.get(key)
+
+    def either(self, key: str) -> Any:
+        """Return the value under dflash_config, else at the top, else None."""
+        inner, outer = self._nested.get(key), self._top.get(key)
+        if inner is not None and outer is not None and inner != outer:
+            self.warnings.append(
+                f"{key} is {inner!r} under dflash_config and {outer!r} at the top; taking {inner!r}"
+            )
+        return outer if inner is None else inner
+
+    def count(self, key: str, value: Any, *, least: int = 1, limit: int = MAX_COUNT) -> int:
+        """Check that `value` of `key` is an integer from `least` to below `limit`."""
+        if value is None:
+            self.missing(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < limit:
+            self.fail(key, value, f"an integer from {least} to {limit - 1}")
+        return value
+
+    def number(self, key: str, value: Any, *, positive: bool = True) -> float:
+        """Check that `value` of `key` is a finite number that f32 can hold."""
+        if value is None:
+            self.missing(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.fail(key, value, "a number")
+        if not math.isfinite(value) or abs(value) > 3e38 or (positive and value <= 0):
+            self.fail(key, value, "a finite number" + (" above 0" if positive else ""))
+        return float(value)
+
+    def flag(self, key: str, value: Any) -> bool | None:
+        """Check that `value` of `key` is true, false or absent."""
+        if value is not None and not isinstance(value, bool):
+            self.fail(key, value, "true or false")
+        return value
+
+    def missing(self, key: str) -> NoReturn:
+        """Raise the error for a key that must be there."""
+        text = (
+            f"{self.where}: {key} is missing; expected it there or under dflash_config: "
+            "take config.json from the drafter's own repository"
+        )
+        raise ConvertError(text)
+
+    def fail(self, key: str, value: Any, expected: str) -> NoReturn:
+        """Raise the error for a value that cannot be."""
+        shown = repr(value)
+        shown = shown if len(shown) <= 80 else shown[:77] + "..."
+        text = f"{self.where}: {key} is {shown}; expected {expected}"
+        raise ConvertError(text)

@@ -1,0 +1,74 @@
+"""What an output is called and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ConvertError, UsageError
+from .source import Checkpoint
+from .types import OutputType
+from .writer import refuse_existing
+
+# folder names that tell nothing, so that the parent's is put before them
+_GENERIC = {"draft", "drafter", "checkpoint", "model"}
+
+
+def model_name(checkpoint: Checkpoint, name: str | None) -> str:
+    """Return the name outputs carry: `name`, else the file's, else its folder's if the file is `model`.
+
+    A folder merely called `draft` gets its parent's name too (tiny/draft: `tiny-draft`); in a Hugging Face
+    cache the repository's name is taken. Raises UsageError for a name that is no file name.
+    """
+    chosen = name if name is not None else _derived(checkpoint)
+    if not chosen or chosen != Path(chosen).name or chosen.startswith(".") or "\0" in chosen:
+        text = f"the name '{chosen}' is no file name; expected letters and digits: give one with --name"
+        raise UsageError(text)
+    return chosen
+
+
+def output_paths(
+    checkpoint: Checkpoint,
+    name: str,
+    outdir: Path | None,
+    outputs: Sequence[OutputType],
+    *,
+    force: bool,
+) -> list[Path]:
+    """Return one path per output type, beside the checkpoint or in `outdir`, which is made if needed.
+
+    Raises ConvertError if a path exists and `force` is not set, or if it is a file of the checkpoint.
+    """
+    folder = checkpoint.folder if outdir is None else outdir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"{folder}: it is no folder and cannot be made one ({error.strerror}); give another --outdir"
+        raise ConvertError(text) from error
+    paths = [folder / f"{name}-{output.label}.gguf" for output in outputs]
+    for path in paths:
+        _check_free(path, checkpoint, force=force)
+    return paths
+
+
+def _derived(checkpoint: Checkpoint) -> str:
+    stem = checkpoint.origin.name.split(".")[0]
+    if stem != "model" and not checkpoint.sharded:
+        return checkpoint.origin.name.removesuffix(".safetensors")
+    folder = checkpoint.folder.absolute()
+    if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
+        return folder.parent.parent.name.split("--")[-1]
+    if folder.name.lower() in _GENERIC and folder.parent.name:
+        return f"{folder.parent.name}-{folder.name}"
+    return folder.name or "model"
+
+
+def _check_free(path: Path, checkpoint: Checkpoint, *, force: bool) -> None:
+    if not path.exists() and not path.is_symlink():
+        return
+    for source in (*checkpoint.files, checkpoint.folder / "config.json"):
+        if path.exists() and source.exists() and path.samefile(source):
+            text = f"{path}: the output would overwrite the source {source}; give another --name or --outdir"
+            raise ConvertError(text)
+    if not force or path.is_dir():
+        refuse_existing(path)

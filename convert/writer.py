@@ -1,0 +1,184 @@
+"""Write a GGUF beside its final name, then put it in place in one step.
+
+The header is laid out before the first byte of data, so tensors can be streamed. Whatever goes wrong, an
+interrupt included, nothing stays behind: leave the `with` block without `commit` and the file is gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from ..errors import ConvertError, ResourceError
+from ..ggml_types import TensorType
+from .fields import Field, encode_string
+
+_ALIGNMENT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A tensor to be written: `shape` as ggml orders it, row length first."""
+
+    name: str
+    type: TensorType
+    shape: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """Its bytes, without padding."""
+        rows = self.shape[1] if len(self.shape) > 1 else 1
+        return self.type.row_bytes(self.shape[0]) * rows
+
+
+class GgufWriter:
+    """Streams one GGUF file. Tensors must come in the planned order, each with its planned bytes."""
+
+    def __init__(
+        self, path: Path, fields: Mapping[str, Field], plan: Sequence[Plan], *, force: bool
+    ) -> None:
+        """Create the temporary file and write the header. Raises ConvertError or ResourceError."""
+        self.path = path
+        self._force = force
+        self._plan = list(plan)
+        self._next = 0
+        self._left = 0
+        self._header = _header(fields, self._plan)
+        self.size = len(self._header) + sum(_padded(tensor.length) for tensor in self._plan)
+        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        self._handle = _create(self._temporary)
+        try:
+            self._write(self._header)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Append bytes of the current tensor; its last ones are followed by padding."""
+        if self._left == 0:
+            self._left = self._plan[self._next].length
+        if len(data) > self._left:
+            text = f"{self._plan[self._next].name} is {len(data) - self._left} bytes too long"
+            raise ValueError(text)
+        self._write(data)
+        self._left -= len(data)
+        if self._left == 0:
+            length = self._plan[self._next].length
+            self._write(bytes(_padded(length) - length))
+            self._next += 1
+
+    def sync(self) -> None:
+        """Bring everything to the disk. Raises ValueError if tensors are still to come."""
+        if self._next < len(self._plan) or self._left:
+            text = f"{self.path}: {len(self._plan) - self._next} tensors have not been written"
+            raise ValueError(text)
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            _fail(self.path, error)
+
+    def commit(self) -> None:
+        """Give the file its final name. Raises ConvertError if one exists there now and is to be kept."""
+        self.sync()
+        try:
+            if self._force:
+                self._temporary.replace(self.path)
+            else:
+                _rename_new(self._temporary, self.path)
+            _sync_folder(self.path.parent)
+        except FileExistsError:
+            refuse_existing(self.path)
+        except OSError as error:
+            _fail(self.path, error)
+
+    def close(self) -> None:
+        """Close the file and remove it if it was not committed; harmless if called twice."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+        self._temporary.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, data: memoryview | bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._handle, view) :]
+        except OSError as error:
+            _fail(self.path, error)
+
+
+def refuse_existing(path: Path) -> NoReturn:
+    """Raise the error for an output that is there already."""
+    text = f"{path}: it exists already and is kept; use --force to overwrite it or --outdir for another folder"
+    raise ConvertError(text)
+
+
+def _header(fields: Mapping[str, Field], plan: Sequence[Plan]) -> bytes:
+    parts = [b"GGUF", struct.pack("<IQQ", 3, len(plan), len(fields))]
+    for key, field in fields.items():
+        parts += [encode_string(key), struct.pack("<I", field.type), field.data]
+    offset = 0
+    for tensor in plan:
+        dims = len(tensor.shape)
+        place = struct.pack(f"<I{dims}QIQ", dims, *tensor.shape, tensor.type.number, offset)
+        parts += [encode_string(tensor.name), place]
+        offset += _padded(tensor.length)
+    header = b"".join(parts)
+    return header + bytes(_padded(len(header)) - len(header))
+
+
+def _padded(length: int) -> int:
+    return -(-length // _ALIGNMENT) * _ALIGNMENT
+
+
+def _create(path: Path) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError as error:
+        _fail(path, error)
+
+
+def _rename_new(temporary: Path, path: Path) -> None:
+    """Rename without replacing a file that appeared meanwhile, where the file system can."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here
+        if path.exists():
+            raise FileExistsError(path) from None
+        temporary.replace(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fail(path: Path, error: OSError) -> NoReturn:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        text = f"{path}: no space for it ({error.strerror}); free some or use --outdir"
+        raise ResourceError(text) from error
+    text = f"{path}: it cannot be written ({error.strerror}); use --outdir for another folder"
+    raise ConvertError(text) from error

@@ -1,0 +1,354 @@
+#include "quantize.h"
+
+#include "ggml.h"
+#include "llama_ext.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace py = pybind11;
+
+namespace dflash {
+
+namespace {
+
+constexpr uint32_t max_layers = 512; // llama.cpp's LLAMA_MAX_LAYERS; more is an assertion there
+constexpr int64_t max_dim = int64_t(1) << 31;
+constexpr size_t max_tensors = 1 << 16;
+
+// Rows a thread takes at a time: the f32 copy of them stays in the second-level cache.
+constexpr int64_t values_per_step = 1 << 15;
+
+using Shape = std::vector<int64_t>;
+using NamedShapes = std::vector<std::pair<std::string, Shape>>;
+
+std::string describe(const std::string & name, const Shape & shape) {
+    std::string text = "tensor '" + name + "' of shape (";
+    for (size_t i = 0; i < shape.size(); ++i) {
+        text += (i ? ", " : "") + std::to_string(shape[i]);
+    }
+    return text + ")";
+}
+
+ggml_type checked_type(int type) {
+    if (type < 0 || type >= GGML_TYPE_COUNT || ggml_blck_size(static_cast<ggml_type>(type)) <= 0) {
+        throw std::invalid_argument("unknown ggml type " + std::to_string(type));
+    }
+    return static_cast<ggml_type>(type);
+}
+
+struct ModelDeleter {
+    void operator()(llama_model * model) const { llama_model_free(model); }
+};
+struct StateDeleter {
+    void operator()(quantize_state_impl * state) const { llama_quant_free(state); }
+};
+struct ContextDeleter {
+    void operator()(ggml_context * context) const { ggml_free(context); }
+};
+
+void check_shapes(const NamedShapes & tensors) {
+    if (tensors.size() > max_tensors) {
+        throw std::invalid_argument("too many tensors: " + std::to_string(tensors.size()));
+    }
+    for (const auto & [name, shape] : tensors) {
+        if (name.empty() || name.size() >= GGML_MAX_NAME) {
+            throw std::invalid_argument(describe(name, shape) + ": the name must have 1 to " +
+                                        std::to_string(GGML_MAX_NAME - 1) + " bytes");
+        }
+        const bool fits =
+            std::all_of(shape.begin(), shape.end(), [](int64_t n) { return n > 0 && n < max_dim; });
+        if (shape.empty() || shape.size() > 3 || !fits) {
+            throw std::invalid_argument(describe(name, shape) +
+                                        ": expected 1 to 3 dimensions from 1 to 2^31-1");
+        }
+    }
+}
+
+// A file type without a default tensor type is an assertion in llama.cpp.
+bool quantises(int ftype) {
+    switch (ftype) {
+    case LLAMA_FTYPE_MOSTLY_Q4_0:
+    case LLAMA_FTYPE_MOSTLY_Q4_1:
+    case LLAMA_FTYPE_MOSTLY_Q5_0:
+    case LLAMA_FTYPE_MOSTLY_Q5_1:
+    case LLAMA_FTYPE_MOSTLY_Q8_0:
+    case LLAMA_FTYPE_MOSTLY_Q2_K:
+    case LLAMA_FTYPE_MOSTLY_Q3_K_S:
+    case LLAMA_FTYPE_MOSTLY_Q3_K_M:
+    case LLAMA_FTYPE_MOSTLY_Q3_K_L:
+    case LLAMA_FTYPE_MOSTLY_Q4_K_S:
+    case LLAMA_FTYPE_MOSTLY_Q4_K_M:
+    case LLAMA_FTYPE_MOSTLY_Q5_K_S:
+    case LLAMA_FTYPE_MOSTLY_Q5_K_M:
+    case LLAMA_FTYPE_MOSTLY_Q6_K:
+        return true;
+    default:
+        return false;
+    }
+}
+
+// Types that llama.cpp gives each tensor of a file type, in the order of `tensors`, which the caller has
+// sorted as llama.cpp does (block number, then name): the mix depends on that order.
+std::vector<int> quantized_types(const std::string & architecture, int ftype, uint32_t n_embd, uint32_t n_ff,
+                                 uint32_t n_layer, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
+                                 const NamedShapes & tensors) {
+    if (n_layer == 0 || n_layer > max_layers) {
+        throw std::invalid_argument("n_layer must be 1 to 512, not " + std::to_string(n_layer));
+    }
+    if (!quantises(ftype)) {
+        throw std::invalid_argument("file type " + std::to_string(ftype) + " is not one we quantise to");
+    }
+    check_shapes(tensors);
+
+    const llama_quant_model_desc description = {
+        architecture.c_str(), n_embd, n_ff, n_layer, n_head, n_head_kv, 0, head_dim, head_dim};
+    const std::unique_ptr<llama_model, ModelDeleter> model(llama_quant_model_from_metadata(&description));
+    if (!model) {
+        throw std::runtime_error("llama.cpp does not know the architecture '" + architecture + "'");
+    }
+
+    // the state keeps a pointer to these, so they must outlive it
+    llama_model_quantize_params params = llama_model_quantize_default_params();
+    params.ftype = static_cast<llama_ftype>(ftype);
+    const std::unique_ptr<quantize_state_impl, StateDeleter> state(llama_quant_init(model.get(), &params));
+
+    const ggml_init_params memory = {ggml_tensor_overhead() * (tensors.size() + 1), nullptr, true};
+    const std::unique_ptr<ggml_context, ContextDeleter> context(ggml_init(memory));
+    if (!context) {
+        throw std::bad_alloc();
+    }
+
+    std::vector<int> types(tensors.size(), GGML_TYPE_F32);
+    std::vector<ggml_tensor *> chosen;
+    std::vector<size_t> position;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const auto & [name, shape] = tensors[i];
+        ggml_tensor * tensor =
+            ggml_new_tensor(context.get(), GGML_TYPE_F32, static_cast<int>(shape.size()), shape.data());
+        ggml_set_name(tensor, name.c_str());
+        if (llama_quant_tensor_allows_quantization(state.get(), tensor)) {
+            chosen.push_back(tensor);
+            position.push_back(i);
+        }
+    }
+
+    std::vector<ggml_type> result(chosen.size(), GGML_TYPE_F32);
+    llama_quant_compute_types(state.get(), params.ftype, chosen.data(), result.data(), chosen.size());
+    for (size_t i = 0; i < chosen.size(); ++i) {
+        types[position[i]] = result[i];
+    }
+    return types;
+}
+
+struct Job {
+    const char * source;
+    char * target;
+    ggml_type source_type;
+    ggml_type target_type;
+    int64_t rows;
+    int64_t columns;
+};
+
+void to_f32(const Job & job, const char * source, float * values, int64_t count) {
+    switch (job.source_type) {
+    case GGML_TYPE_F16:
+        ggml_fp16_to_fp32_row(reinterpret_cast<const ggml_fp16_t *>(source), values, count);
+        break;
+    case GGML_TYPE_BF16:
+        ggml_bf16_to_fp32_row(reinterpret_cast<const ggml_bf16_t *>(source), values, count);
+        break;
+    default:
+        // copied even when f32 already: the buffer need not be aligned for float
+        std::memcpy(values, source, static_cast<size_t>(count) * sizeof(float));
+    }
+}
+
+// f16 values that are infinite although their source was finite
+int64_t count_overflows(const float * values, const char * target, int64_t count) {
+    int64_t overflows = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        uint16_t bits;
+        std::memcpy(&bits, target + i * 2, sizeof(bits));
+        overflows += (bits & 0x7fff) == 0x7c00 && std::isfinite(values[i]);
+    }
+    return overflows;
+}
+
+// As going through f32 would give: signalling NaNs become quiet.
+void copy_bf16(const char * source, char * target, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+        uint16_t bits;
+        std::memcpy(&bits, source + i * 2, sizeof(bits));
+        bits = (bits & 0x7fff) > 0x7f80 ? bits | 64 : bits;
+        std::memcpy(target + i * 2, &bits, sizeof(bits));
+    }
+}
+
+struct Outcome {
+    std::atomic<int64_t> next{0};
+    std::atomic<int64_t> overflows{0};
+    std::atomic<int64_t> bad_row{-1};
+    std::atomic<bool> out_of_memory{false};
+};
+
+void work(const Job & job, Outcome & outcome) {
+    const int64_t step = std::max<int64_t>(1, values_per_step / job.columns);
+    const size_t source_row = ggml_row_size(job.source_type, job.columns);
+    const size_t target_row = ggml_row_size(job.target_type, job.columns);
+    std::vector<float> values(static_cast<size_t>(step * job.columns));
+    while (outcome.bad_row < 0) {
+        const int64_t first = outcome.next.fetch_add(step);
+        if (first >= job.rows) {
+            return;
+        }
+        const int64_t rows = std::min(step, job.rows - first);
+        const int64_t count = rows * job.columns;
+        char * target = job.target + first * target_row;
+        if (job.source_type == GGML_TYPE_BF16 && job.target_type == GGML_TYPE_BF16) {
+            copy_bf16(job.source + first * source_row, target, count);
+            continue;
+        }
+        to_f32(job, job.source + first * source_row, values.data(), count);
+        ggml_quantize_chunk(job.target_type, values.data(), target, 0, rows, job.columns, nullptr);
+        if (job.target_type == GGML_TYPE_F16) {
+            outcome.overflows += count_overflows(values.data(), target, count);
+        } else if (ggml_is_quantized(job.target_type) &&
+                   !ggml_validate_row_data(job.target_type, target, rows * target_row)) {
+            outcome.bad_row = first;
+        }
+    }
+}
+
+// An exception that left a helper thread would end the process.
+void work_safely(const Job & job, Outcome & outcome) noexcept {
+    try {
+        work(job, outcome);
+    } catch (const std::exception &) {
+        outcome.out_of_memory = true;
+        outcome.next = job.rows;
+    }
+}
+
+void run(const Job & job, int threads, Outcome & outcome) {
+    const int64_t step = std::max<int64_t>(1, values_per_step / job.columns);
+    const int64_t useful = std::min<int64_t>(threads, (job.rows + step - 1) / step);
+    std::vector<std::thread> helpers;
+    helpers.reserve(static_cast<size_t>(useful));
+    for (int64_t i = 1; i < useful; ++i) {
+        try {
+            helpers.emplace_back(work_safely, std::cref(job), std::ref(outcome));
+        } catch (const std::system_error &) {
+            break; // no more threads to be had: the ones there are do it all
+        }
+    }
+    work_safely(job, outcome);
+    for (std::thread & helper : helpers) {
+        helper.join();
+    }
+    if (outcome.out_of_memory) {
+        throw std::bad_alloc();
+    }
+}
+
+py::buffer_info contiguous(const py::buffer & buffer, const char * which, bool writable) {
+    py::buffer_info info = buffer.request(writable);
+    py::ssize_t expected = info.itemsize;
+    for (py::ssize_t i = info.ndim; i-- > 0;) {
+        if (info.shape[i] != 1 && info.strides[i] != expected) {
+            throw std::invalid_argument(std::string("the ") + which + " buffer must be contiguous");
+        }
+        expected *= info.shape[i];
+    }
+    return info;
+}
+
+void check_size(const py::buffer_info & info, const char * which, size_t needed) {
+    const size_t found = static_cast<size_t>(info.size) * static_cast<size_t>(info.itemsize);
+    if (found != needed) {
+        throw std::invalid_argument(std::string("the ") + which + " buffer must have " +
+                                    std::to_string(needed) + " bytes, it has " + std::to_string(found));
+    }
+}
+
+Job checked_job(int source_type, int target_type, int64_t rows, int64_t columns) {
+    const ggml_type from = checked_type(source_type);
+    const ggml_type to = checked_type(target_type);
+    if (from != GGML_TYPE_F32 && from != GGML_TYPE_F16 && from != GGML_TYPE_BF16) {
+        throw std::invalid_argument(std::string("rows must be f32, f16 or bf16, not ") +
+                                    ggml_type_name(from));
+    }
+    const bool plain = to == GGML_TYPE_F32 || to == GGML_TYPE_F16 || to == GGML_TYPE_BF16;
+    if (!plain && (!ggml_is_quantized(to) || to == GGML_TYPE_Q8_1 || to == GGML_TYPE_Q8_K ||
+                   ggml_quantize_requires_imatrix(to))) {
+        throw std::invalid_argument(std::string("cannot make rows of type ") + ggml_type_name(to));
+    }
+    if (rows < 0 || rows >= max_dim || columns <= 0 || columns >= max_dim) {
+        throw std::invalid_argument("rows and columns must be below 2^31 and columns above 0");
+    }
+    if (columns % ggml_blck_size(to) != 0) {
+        throw std::invalid_argument(std::string(ggml_type_name(to)) + " needs rows divisible by " +
+                                    std::to_string(ggml_blck_size(to)) + ", not " + std::to_string(columns));
+    }
+    return {nullptr, nullptr, from, to, rows, columns};
+}
+
+// Convert `rows` x `columns` values; returns how many overflowed in f16. See bind_quantize for the contract.
+int64_t convert_rows(const py::buffer & source, int source_type, const py::buffer & target, int target_type,
+                     int64_t rows, int64_t columns, int threads) {
+    Job job = checked_job(source_type, target_type, rows, columns);
+    const py::buffer_info from = contiguous(source, "source", false);
+    const py::buffer_info to = contiguous(target, "target", true);
+    check_size(from, "source", static_cast<size_t>(rows) * ggml_row_size(job.source_type, columns));
+    check_size(to, "target", static_cast<size_t>(rows) * ggml_row_size(job.target_type, columns));
+    if (rows == 0) {
+        return 0;
+    }
+    job.source = static_cast<const char *>(from.ptr);
+    job.target = static_cast<char *>(to.ptr);
+
+    Outcome outcome;
+    {
+        const py::gil_scoped_release release;
+        run(job, std::clamp(threads, 1, 256), outcome);
+    }
+    if (outcome.bad_row >= 0) {
+        throw py::value_error("values near row " + std::to_string(outcome.bad_row.load()) +
+                              " are infinite, not numbers, or too large for " +
+                              ggml_type_name(job.target_type));
+    }
+    return outcome.overflows;
+}
+
+} // namespace
+
+void bind_quantize(py::module_ & module) {
+    module.def(
+        "quantized_types", &quantized_types, py::arg("architecture"), py::arg("ftype"), py::kw_only(),
+        py::arg("n_embd"), py::arg("n_ff"), py::arg("n_layer"), py::arg("n_head"), py::arg("n_head_kv"),
+        py::arg("head_dim"), py::arg("tensors"),
+        "The ggml type llama.cpp gives each tensor of a file of type `ftype` (a llama_ftype).\n\n"
+        "`tensors` lists (name, [ne0, ne1, ...]) sorted by block number, then name: the mix depends on "
+        "the order.\nTensors that llama.cpp does not quantise come back as F32. Raises ValueError for a "
+        "name or shape out of range,\nRuntimeError for an unknown architecture.");
+    module.def("convert_rows", &convert_rows, py::arg("source"), py::arg("source_type"), py::arg("target"),
+               py::arg("target_type"), py::arg("rows"), py::arg("columns"), py::arg("threads") = 1,
+               "Convert `rows` x `columns` values from f32, f16 or bf16 to a ggml type, into `target`.\n\n"
+               "Both buffers must have exactly the size their type needs. Works without the GIL on `threads` "
+               "threads;\nthe bytes do not depend on their number. Returns how many finite values became "
+               "infinite (f16 only).\nRaises ValueError for wrong types or sizes, and for values that the "
+               "quantised type cannot hold.");
+}
+
+} // namespace dflash
