@@ -70,7 +70,7 @@ llama_batch FeatureBatch::view() {
 Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> parent)
     : model_(std::move(model)), parent_(std::move(parent)), params_(params), context_(nullptr, llama_free) {
     llama_context_params raw = llama_context_default_params();
-    raw.n_ctx = static_cast<uint32_t>(params.n_ctx) * (params.unified ? 1 : params.n_seq);
+    raw.n_ctx = static_cast<uint32_t>(params.n_ctx) * params.n_seq;
     raw.n_batch = static_cast<uint32_t>(params.n_batch);
     raw.n_ubatch = static_cast<uint32_t>(params.n_ubatch);
     raw.n_seq_max = static_cast<uint32_t>(params.n_seq);

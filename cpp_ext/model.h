@@ -45,6 +45,13 @@ class Model {
     std::string piece(Token token, bool special) const;
     std::vector<Token> end_tokens() const;
 
+    struct Special {
+        Token id;
+        std::string text;
+        bool control; // false: a token of the user's own, such as <think>, whose text is shown
+    };
+    std::vector<Special> special_tokens() const;
+
   private:
     std::unique_ptr<llama_model, void (*)(llama_model *)> model_;
 };

@@ -65,6 +65,16 @@ void bind_model(py::module_ & m) {
         .def_property_readonly("has_state", &Model::has_state)
         .def_property_readonly("taps", &Model::taps)
         .def_property_readonly("end_tokens", &Model::end_tokens)
+        .def_property_readonly("bos", [](const Model & model) { return llama_vocab_bos(model.vocab()); })
+        .def_property_readonly("eos", [](const Model & model) { return llama_vocab_eos(model.vocab()); })
+        .def("special_tokens",
+             [](const Model & model) {
+                 std::vector<std::tuple<Token, py::bytes, bool>> tokens;
+                 for (const Model::Special & special : model.special_tokens()) {
+                     tokens.emplace_back(special.id, py::bytes(special.text), special.control);
+                 }
+                 return tokens;
+             })
         .def("meta", &Model::meta)
         .def("tokenize", &Model::tokenize, py::arg("text"), py::arg("add_special"), py::arg("parse_special"))
         .def(
@@ -198,6 +208,7 @@ PYBIND11_MODULE(_core, m) {
         .def_readonly("memory_free", &Device::memory_free)
         .def_readonly("memory_total", &Device::memory_total);
     m.def("devices", &devices);
+    m.def("publishes_features", &publishes_features, py::arg("architecture"));
     bind_decisions(m);
     bind_model(m);
     bind_contexts(m);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -175,31 +174,25 @@ void to_f32(const Job & job, const char * source, float * values, int64_t count)
     }
 }
 
-// f16 values that are infinite although their source was finite
-int64_t count_overflows(const float * values, const char * target, int64_t count) {
+// f16 values that became infinite; their sources are finite
+int64_t count_overflows(const char * target, int64_t count) {
     int64_t overflows = 0;
     for (int64_t i = 0; i < count; ++i) {
         uint16_t bits;
         std::memcpy(&bits, target + i * 2, sizeof(bits));
-        overflows += (bits & 0x7fff) == 0x7c00 && std::isfinite(values[i]);
+        overflows += (bits & 0x7fff) == 0x7c00;
     }
     return overflows;
 }
 
-// As going through f32 would give: signalling NaNs become quiet.
-void copy_bf16(const char * source, char * target, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-        uint16_t bits;
-        std::memcpy(&bits, source + i * 2, sizeof(bits));
-        bits = (bits & 0x7fff) > 0x7f80 ? bits | 64 : bits;
-        std::memcpy(target + i * 2, &bits, sizeof(bits));
-    }
-}
+// The value of Outcome::bad_row when nothing is wrong.
+constexpr int64_t none = -1;
 
 struct Outcome {
     std::atomic<int64_t> next{0};
     std::atomic<int64_t> overflows{0};
-    std::atomic<int64_t> bad_row{-1};
+    std::atomic<int64_t> bad_row{none};    // near it a value does not fit the target type
+    std::atomic<int64_t> not_finite{none}; // near it a source value is infinite or not a number
     std::atomic<bool> out_of_memory{false};
 };
 
@@ -208,7 +201,7 @@ void work(const Job & job, Outcome & outcome) {
     const size_t source_row = ggml_row_size(job.source_type, job.columns);
     const size_t target_row = ggml_row_size(job.target_type, job.columns);
     std::vector<float> values(static_cast<size_t>(step * job.columns));
-    while (outcome.bad_row < 0) {
+    while (outcome.bad_row == none && outcome.not_finite == none) {
         const int64_t first = outcome.next.fetch_add(step);
         if (first >= job.rows) {
             return;
@@ -216,14 +209,20 @@ void work(const Job & job, Outcome & outcome) {
         const int64_t rows = std::min(step, job.rows - first);
         const int64_t count = rows * job.columns;
         char * target = job.target + first * target_row;
-        if (job.source_type == GGML_TYPE_BF16 && job.target_type == GGML_TYPE_BF16) {
-            copy_bf16(job.source + first * source_row, target, count);
+        const char * source = job.source + first * source_row;
+        // llama.cpp's own check, which its quantizer makes too: a NaN would end up as some number
+        if (!ggml_validate_row_data(job.source_type, source, rows * source_row)) {
+            outcome.not_finite = first;
+            return;
+        }
+        if (job.source_type == job.target_type) {
+            std::memcpy(target, source, rows * source_row);
             continue;
         }
-        to_f32(job, job.source + first * source_row, values.data(), count);
+        to_f32(job, source, values.data(), count);
         ggml_quantize_chunk(job.target_type, values.data(), target, 0, rows, job.columns, nullptr);
         if (job.target_type == GGML_TYPE_F16) {
-            outcome.overflows += count_overflows(values.data(), target, count);
+            outcome.overflows += count_overflows(target, count);
         } else if (ggml_is_quantized(job.target_type) &&
                    !ggml_validate_row_data(job.target_type, target, rows * target_row)) {
             outcome.bad_row = first;
@@ -323,10 +322,13 @@ int64_t convert_rows(const py::buffer & source, int source_type, const py::buffe
         const py::gil_scoped_release release;
         run(job, std::clamp(threads, 1, 256), outcome);
     }
-    if (outcome.bad_row >= 0) {
-        throw py::value_error("values near row " + std::to_string(outcome.bad_row.load()) +
-                              " are infinite, not numbers, or too large for " +
-                              ggml_type_name(job.target_type));
+    if (outcome.not_finite != none) {
+        throw py::value_error("near row " + std::to_string(outcome.not_finite.load()) +
+                              " a value is infinite or not a number");
+    }
+    if (outcome.bad_row != none) {
+        throw py::value_error("near row " + std::to_string(outcome.bad_row.load()) +
+                              " a value is too large for " + ggml_type_name(job.target_type));
     }
     return outcome.overflows;
 }
@@ -342,13 +344,14 @@ void bind_quantize(py::module_ & module) {
         "`tensors` lists (name, [ne0, ne1, ...]) sorted by block number, then name: the mix depends on "
         "the order.\nTensors that llama.cpp does not quantise come back as F32. Raises ValueError for a "
         "name or shape out of range,\nRuntimeError for an unknown architecture.");
-    module.def("convert_rows", &convert_rows, py::arg("source"), py::arg("source_type"), py::arg("target"),
-               py::arg("target_type"), py::arg("rows"), py::arg("columns"), py::arg("threads") = 1,
-               "Convert `rows` x `columns` values from f32, f16 or bf16 to a ggml type, into `target`.\n\n"
-               "Both buffers must have exactly the size their type needs. Works without the GIL on `threads` "
-               "threads;\nthe bytes do not depend on their number. Returns how many finite values became "
-               "infinite (f16 only).\nRaises ValueError for wrong types or sizes, and for values that the "
-               "quantised type cannot hold.");
+    module.def(
+        "convert_rows", &convert_rows, py::arg("source"), py::arg("source_type"), py::arg("target"),
+        py::arg("target_type"), py::arg("rows"), py::arg("columns"), py::arg("threads") = 1,
+        "Convert `rows` x `columns` values from f32, f16 or bf16 to a ggml type, into `target`.\n\n"
+        "Both buffers must have exactly the size their type needs. Works without the GIL on `threads` "
+        "threads;\nthe bytes do not depend on their number. Returns how many values became infinite "
+        "(f16 only).\nRaises ValueError for wrong types or sizes, and for values that are not finite or "
+        "too large for a\nquantised type.");
 }
 
 } // namespace dflash

@@ -20,13 +20,15 @@ const std::unordered_set<std::string> publishing = {
 
 } // namespace
 
+bool publishes_features(const std::string & architecture) { return publishing.count(architecture) != 0; }
+
 Target::Target(std::shared_ptr<Context> context, std::vector<int> taps)
     : context_(std::move(context)), taps_(std::move(taps)) {
     if (taps_.empty()) {
         return;
     }
     const Model & model = context_->model();
-    if (publishing.count(model.arch()) == 0) {
+    if (!publishes_features(model.arch())) {
         throw std::invalid_argument("target architecture '" + model.arch() +
                                     "' does not publish its layers' inputs");
     }

@@ -4,9 +4,13 @@
 #include "context.h"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace dflash {
+
+// Whether llama.cpp's graph of this architecture (its GGUF name) can publish its layers' inputs.
+bool publishes_features(const std::string & architecture);
 
 // A run of rows of the target's last decode, whose layer inputs are features of one sequence.
 struct FeatureRows {

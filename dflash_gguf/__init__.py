@@ -1,0 +1,55 @@
+"""DFlash speculative decoding for GGUF models.
+
+>>> import dflash_gguf
+>>> with dflash_gguf.load("Qwen3.5-9B.gguf", "draft.gguf") as engine:
+...     print(engine.generate("Why is the sky blue?").text)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .answer import Answer, Chunk
+    from .engine import Engine
+    from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
+    from .loading import Options, load
+    from .stats import Stats
+    from .worker import Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Answer",
+    "Chunk",
+    "ConvertError",
+    "DflashError",
+    "Engine",
+    "ModelError",
+    "Options",
+    "ResourceError",
+    "Stats",
+    "UsageError",
+    "Worker",
+    "load",
+]
+
+_HOMES = {
+    "Answer": "answer",
+    "Chunk": "answer",
+    "Engine": "engine",
+    "Stats": "stats",
+    "Worker": "worker",
+    "load": "loading",
+    "Options": "loading",
+}
+
+
+def __getattr__(name: str) -> object:
+    # imported when asked for, so that `--help` loads neither numpy nor llama.cpp
+    if name not in __all__:
+        text = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(text)
+    home = import_module(f".{_HOMES.get(name, 'errors')}", __name__)
+    return getattr(home, name)

@@ -1,0 +1,135 @@
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+def missing_symbols() -> list[str]: ...
+def capture_log(verbosity: int) -> None: ...
+def supports_gpu_offload() -> bool: ...
+def system_info() -> str: ...
+def devices() -> list[Device]: ...
+def publishes_features(architecture: str) -> bool: ...
+def plan_width(block: int, remaining: int) -> int: ...
+def argmax(values: NDArray[np.float32]) -> int: ...
+def accept_greedy(drafted: Sequence[int], choose: Callable[[int], int]) -> tuple[int, int]: ...
+def survivors(survival: Sequence[float], u: float, drafted: int) -> int: ...
+def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
+
+class Finish(Enum):
+    none = 0
+    stop = 1
+    length = 2
+
+class Device:
+    name: str
+    description: str
+    backend: str
+    kind: str
+    memory_free: int
+    memory_total: int
+
+class Model:
+    arch: str
+    description: str
+    n_vocab: int
+    n_embd: int
+    n_layer: int
+    n_ctx_train: int
+    has_state: bool
+    taps: list[int]
+    end_tokens: list[int]
+    bos: int
+    eos: int
+    def __init__(
+        self,
+        path: str,
+        *,
+        n_gpu_layers: int = 0,
+        devices: Sequence[str] = (),
+        progress: Callable[[float], bool] | None = None,
+    ) -> None: ...
+    def meta(self, key: str) -> str | None: ...
+    def special_tokens(self) -> list[tuple[int, bytes, bool]]: ...
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...
+    def piece(self, token: int, special: bool = False) -> bytes: ...
+
+class ContextParams:
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+    n_seq: int
+    n_rollback: int
+    n_outputs: int
+    n_threads: int
+    n_threads_batch: int
+    unified: bool
+    type_kv: int
+    flash_attn: int
+
+class Context:
+    n_rollback: int
+    def __init__(
+        self, model: Model, params: ContextParams, parent: Context | None = None
+    ) -> None: ...
+
+class Target:
+    def __init__(self, context: Context, taps: Sequence[int]) -> None: ...
+    def features(self, tap: int, rows: int) -> NDArray[np.float32]: ...
+
+class Drafter: ...
+
+class ModelDrafter(Drafter):
+    def __init__(self, context: Context, mask: int, causal: bool) -> None: ...
+    def block_logits(self, seq: int, pos: int, anchor: int, count: int) -> NDArray[np.float32]: ...
+
+class ScriptedDrafter(Drafter):
+    def __init__(self, n_vocab: int) -> None: ...
+    def script(self, seq: int, tokens: Sequence[int], counts: Sequence[int]) -> None: ...
+    def fail_at(self, seq: int, round: int) -> None: ...
+    def injected(self, seq: int) -> int: ...
+
+class SimulatedDrafter(Drafter):
+    def __init__(
+        self, survival: Sequence[float], seed: int, inner: Drafter | None = None
+    ) -> None: ...
+
+class Counters:
+    prompt_tokens: int
+    injected: int
+    emitted: int
+    rounds: int
+    drafting_rounds: int
+    drafted: int
+    accepted: int
+    drafted_at: list[int]
+    accepted_at: list[int]
+    prefill_ns: int
+    first_token_ns: int
+    last_token_ns: int
+
+class Times:
+    total: int
+    prefill: int
+    draft: int
+    verify: int
+    inject: int
+    rollback: int
+
+class Output:
+    id: int
+    tokens: list[int]
+    finish: Finish
+
+class Session:
+    n_ctx: int
+    max_block: int
+    draft_failure: str
+    times: Times
+    def __init__(self, target: Target, drafter: Drafter | None, max_block: int) -> None: ...
+    def add(
+        self, prompt: Sequence[int], *, max_tokens: int, block: int, stops: Iterable[int]
+    ) -> int: ...
+    def step(self) -> list[Output]: ...
+    def remove(self, id: int) -> None: ...
+    def counters(self, id: int) -> Counters: ...

@@ -1,0 +1,50 @@
+"""One request: its tokens as they come, its text, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .stats import Stats
+from .text import Utf8Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one round added to an answer: never an empty token list, possibly an empty text."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: str | None
+
+
+@dataclass(slots=True)
+class Answer:
+    """A request in an engine, growing with each of its steps.
+
+    Attributes:
+        prompt: the token ids that were read.
+        tokens: the token ids written so far, an end token included.
+        text: what they spell, without end tokens.
+        finish_reason: "stop" (an end token), "length" (the limit or the context's edge), "cancelled", or
+            None while it goes on.
+        stats: counts and times so far.
+    """
+
+    prompt: tuple[int, ...]
+    block: int
+    id: int = -1
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    finish_reason: str | None = None
+    stats: Stats | None = None
+    _stream: Utf8Stream = field(default_factory=Utf8Stream, repr=False)
+
+    def add(self, tokens: list[int], data: bytes, finish_reason: str | None) -> Chunk:
+        """Append a round's tokens, which spell `data`, and return what is new."""
+        text = self._stream.feed(data)
+        if finish_reason is not None:
+            text += self._stream.close()
+        self.tokens += tokens
+        self.text += text
+        self.finish_reason = finish_reason
+        return Chunk(text, tuple(tokens), finish_reason)

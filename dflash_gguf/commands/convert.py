@@ -1,0 +1,62 @@
+"""`dflash-gguf convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def convert(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="The drafter's model.safetensors, its index, or its folder.", show_default=False
+        ),
+    ],
+    target: Annotated[
+        Path, typer.Option("--target", "-m", help="GGUF of the target model.", show_default=False)
+    ],
+    outtype: Annotated[
+        str, typer.Option(help="Types to write, separated by commas.")
+    ] = "bf16,q5_k_m",
+    outdir: Annotated[
+        Path | None, typer.Option(help="Folder for the files.", show_default="beside the source")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Files are called NAME-TYPE.gguf.", show_default="the source's name"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", "-t", help="Threads.", show_default="all cores")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Convert a DFlash drafter's checkpoint to GGUF files that llama.cpp reads.
+
+    Example: dflash-gguf convert model.safetensors --target Qwen3.5-9B.gguf
+    """
+    from ..convert import convert as run
+    from ..terminal import progress_bar, say
+
+    with progress_bar("converting", quiet=quiet) as move:
+        written = run(
+            source,
+            target,
+            outdir=outdir,
+            outtypes=[item.strip() for item in outtype.split(",") if item.strip()],
+            name=name,
+            force=force,
+            threads=threads,
+            progress=lambda done, total, what: move(done / max(total, 1), what),
+        )
+    warnings = dict.fromkeys(text for file in written for text in file.warnings)
+    for text in warnings:
+        say(f"warning: {text}")
+    if not quiet:
+        for file in written:
+            say(
+                f"{file.path}  {file.type}  {len(file.tensors)} tensors  {file.bytes / 1e6:,.1f} MB"
+            )

@@ -1,0 +1,232 @@
+"""The engine: a loaded pair that answers prompts, one round after the other.
+
+`load` checks and opens a pair; an Engine's `generate` and `stream` serve one request, `start`, `step` and
+`cancel` many at a time. What happens in a round is in cpp_ext/session.cpp.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from ._native import core
+from .answer import Answer, Chunk
+from .errors import DflashError, ResourceError, UsageError
+from .prompt import Prompter
+from .stats import Stats, finish_reason
+from .template import Message
+
+if TYPE_CHECKING:
+    from . import _core
+
+# text (one user message), a conversation, or token ids
+Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
+
+
+@dataclass(slots=True)
+class Parts:
+    """The opened pieces of an engine: `drafter` None and `draft_block` 1 without a draft model."""
+
+    model: _core.Model
+    target: _core.Target
+    drafter: _core.Drafter | None
+    draft_block: int
+    session: _core.Session
+
+
+class Engine:
+    """A target with or without a drafter, loaded and ready.
+
+    Belongs to the thread that made it; a Worker carries one for other threads. Use as a context manager or
+    `close` it; closing twice is harmless.
+
+    Attributes:
+        warnings: what went wrong without stopping an answer, oldest first.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts: Parts | None = parts
+        self._owner = threading.get_ident()
+        self._prompter = Prompter(parts.model)
+        self._ends = frozenset(parts.model.end_tokens)
+        self._answers: dict[int, Answer] = {}
+        self.warnings: list[str] = []
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of one sequence: prompt and answer together."""
+        return self._open().session.n_ctx
+
+    @property
+    def block(self) -> int:
+        """Block used when none is asked for: the drafter's trained one, as far as the engine was made for it."""
+        parts = self._open()
+        return min(parts.draft_block, parts.session.max_block)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations can be rendered; without, prompts are plain text."""
+        return self._prompter.template is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether any answer is unfinished."""
+        return bool(self._answers)
+
+    def encode(self, prompt: Prompt, *, raw: bool = False, **template: Any) -> list[int]:
+        """Return the token ids of a prompt.
+
+        Args:
+            prompt: text, taken as one user message unless `raw`; messages with role and content; or ids.
+            raw: take text as it is, special tokens included, without the chat template.
+            template: arguments for the chat template, such as enable_thinking=False.
+        """
+        self._open()
+        if isinstance(prompt, str):
+            if raw or not self.has_chat_template:
+                return self._prompter.raw(prompt)
+            return self._prompter.chat([{"role": "user", "content": prompt}], **template)
+        if all(isinstance(item, int) for item in prompt):
+            return [int(item) for item in prompt if isinstance(item, int)]
+        messages = [item for item in prompt if not isinstance(item, int)]
+        return self._prompter.chat(messages, **template)
+
+    def start(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        block: int | None = None,
+        ignore_end: bool = False,
+        raw: bool = False,
+        **template: Any,
+    ) -> Answer:
+        """Queue a request; `step` makes it grow.
+
+        Args:
+            prompt: as for `encode`, as are `raw` and `template`.
+            max_tokens: tokens to write at most, an end token included; default: up to the context's edge.
+            block: rows of a verify, 1 (no drafts) to the engine's widest; default: `Engine.block`.
+            ignore_end: go on after end tokens (for measurements).
+
+        Raises UsageError, naming the numbers, if the request does not fit the engine, ResourceError if the
+        prompt does not fit the context.
+        """
+        parts = self._open()
+        tokens = self.encode(prompt, raw=raw, **template)
+        if len(tokens) >= self.n_ctx:
+            text = (
+                f"the prompt has {len(tokens)} tokens, the context holds {self.n_ctx} and one must be left "
+                "for the answer; raise the context (-c) or shorten the prompt"
+            )
+            raise ResourceError(text)
+        width = self.block if block is None else block
+        stops = frozenset() if ignore_end else self._ends
+        limit = self.n_ctx if max_tokens is None else max_tokens
+        try:
+            number = parts.session.add(tokens, max_tokens=limit, block=width, stops=set(stops))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UsageError(str(error)) from None
+        answer = Answer(prompt=tuple(tokens), block=width if parts.drafter else 1, id=number)
+        self._answers[number] = answer
+        return answer
+
+    def step(self) -> list[tuple[Answer, Chunk]]:
+        """Do one prefill chunk and one round for all answers in progress; return what is new of each.
+
+        Raises DflashError if the target fails; all answers are then cancelled.
+        """
+        parts = self._open()
+        if not self._answers:
+            return []
+        try:
+            outputs = parts.session.step()
+        except (RuntimeError, ValueError) as error:
+            for answer in list(self._answers.values()):
+                self.cancel(answer)
+            raise DflashError(str(error)) from error
+        self._note_draft_failure(parts.session)
+        return [self._collect(output) for output in outputs]
+
+    def cancel(self, answer: Answer) -> Chunk:
+        """End an answer now; what it has so far stays. Harmless on one that has ended."""
+        self._open()
+        if answer.finish_reason is not None:
+            return Chunk("", (), answer.finish_reason)
+        chunk = answer.add([], b"", "cancelled")
+        self._retire(answer)
+        return chunk
+
+    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Chunk]:
+        """Yield an answer as it grows, one chunk a round. Options as for `start`.
+
+        Leaving the iteration early cancels the answer.
+        """
+        answer = self.start(prompt, **options)
+        try:
+            while answer.finish_reason is None:
+                yield from (chunk for owner, chunk in self.step() if owner is answer)
+        finally:
+            if self._parts is not None:
+                self.cancel(answer)
+
+    def generate(self, prompt: Prompt, **options: Any) -> Answer:
+        """Return a whole answer. Options as for `start`."""
+        answer = self.start(prompt, **options)
+        try:
+            while answer.finish_reason is None:
+                self.step()
+        finally:
+            if self._parts is not None:
+                self.cancel(answer)
+        return answer
+
+    def times(self) -> dict[str, float]:
+        """Seconds by stage since the engine was loaded: total, prefill, draft, verify, inject, rollback."""
+        times = self._open().session.times
+        names = ("total", "prefill", "draft", "verify", "inject", "rollback")
+        return {name: getattr(times, name) * 1e-9 for name in names}
+
+    def close(self) -> None:
+        """Free the models and contexts."""
+        self._parts = None
+        self._answers.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> Parts:
+        if self._parts is None:
+            text = "the engine is closed; load it again"
+            raise UsageError(text)
+        if threading.get_ident() != self._owner:
+            text = "an engine belongs to the thread that loaded it; use a Worker to share it"
+            raise UsageError(text)
+        return self._parts
+
+    def _collect(self, output: _core.Output) -> tuple[Answer, Chunk]:
+        parts = self._open()
+        answer = self._answers[output.id]
+        shown = [token for token in output.tokens if token not in self._ends]
+        data = b"".join(parts.model.piece(token) for token in shown)
+        chunk = answer.add(output.tokens, data, finish_reason(core(), output.finish))
+        if answer.finish_reason is not None:
+            self._retire(answer)
+        return answer, chunk
+
+    def _retire(self, answer: Answer) -> None:
+        session = self._open().session
+        answer.stats = Stats.read(session.counters(answer.id), answer.block)
+        session.remove(answer.id)
+        del self._answers[answer.id]
+
+    def _note_draft_failure(self, session: _core.Session) -> None:
+        if session.draft_failure and not self.warnings:
+            self.warnings.append(
+                f"drafting stopped, plain decoding goes on: {session.draft_failure}"
+            )

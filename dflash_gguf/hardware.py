@@ -1,0 +1,75 @@
+"""What this machine and this build of llama.cpp offer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._native import LLAMA_CPP_PYTHON, core
+from .errors import ResourceError
+
+REBUILD = (
+    'CMAKE_ARGS="-DGGML_CUDA=on" pip install --no-cache-dir --force-reinstall '
+    f"llama-cpp-python=={LLAMA_CPP_PYTHON} (macOS: Metal is on by default)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of a compiled backend; memory in bytes."""
+
+    name: str
+    description: str
+    backend: str
+    kind: str
+    memory_free: int
+    memory_total: int
+
+
+def devices() -> list[Device]:
+    """List the devices that this build of llama.cpp can use."""
+    return [
+        Device(d.name, d.description, d.backend, d.kind, d.memory_free, d.memory_total)
+        for d in core().devices()
+    ]
+
+
+def check_devices(names: list[str]) -> None:
+    """Raise ResourceError for a device that this build does not have, naming those it has."""
+    known = [device.name for device in devices()]
+    for name in names:
+        if name not in known:
+            text = f"device '{name}' is not available; this build has: {', '.join(known)}"
+            raise ResourceError(text)
+
+
+def gpu_layers(asked: int | None) -> int:
+    """Layers to put on the GPU: as asked, all by default, none without a GPU.
+
+    Raises ResourceError, with the line that rebuilds, if layers are asked for and there is no GPU backend.
+    """
+    available = bool(core().supports_gpu_offload())
+    if asked is None:
+        return -1 if available else 0
+    if asked != 0 and not available:
+        text = (
+            f"-ngl {asked}: this llama.cpp was built without a GPU backend; rebuild it: {REBUILD}"
+        )
+        raise ResourceError(text)
+    return asked
+
+
+def default_threads() -> int:
+    """Physical cores this process may use: a second thread on a core slows matrix kernels down."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    if allowed is None:
+        return os.cpu_count() or 1
+    siblings = set()
+    for cpu in allowed:
+        listing = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            siblings.add(listing.read_text())
+        except OSError:
+            return len(allowed)
+    return max(1, len(siblings))

@@ -1,0 +1,158 @@
+"""Do a target and a drafter belong together? Asked of the files, before anything is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from ._native import core
+from .convert.target import Target, read_target
+from .errors import ModelError
+from .gguf_file import GgufFile
+
+_FORKS = ("dflash-draft", "dflash_draft", "dspark")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Facts of a drafter's GGUF.
+
+    Attributes:
+        block: trained block size, the anchor included.
+        mask: token id that stands for a position to be filled.
+        taps: layers of the target whose inputs are read.
+        causal: whether rows of a block see only what is before them, as far as the file says.
+    """
+
+    path: Path
+    block: int
+    mask: int
+    taps: tuple[int, ...]
+    causal: bool
+
+
+def read_draft(path: Path) -> Draft:
+    """Read a drafter's facts. Raises ModelError, naming what is missing, for any other file."""
+    with GgufFile(path) as file:
+        return _read_draft(file)
+
+
+def check_pair(target_path: Path, draft_path: Path) -> Draft:
+    """Return the drafter's facts if it fits the target; raise ModelError with both values if not."""
+    with GgufFile(target_path) as target_file, GgufFile(draft_path) as draft_file:
+        draft = _read_draft(draft_file)
+        target = read_target(target_file)
+        _check_architecture(target)
+        _check_shapes(target, draft_file, draft)
+        _check_tokenizer(target_file, draft_file)
+    return draft
+
+
+def check_target(path: Path) -> None:
+    """Raise ModelError if the file cannot be a target at all."""
+    with GgufFile(path) as file:
+        read_target(file)
+
+
+def _read_draft(file: GgufFile) -> Draft:
+    architecture = file.architecture
+    if architecture in _FORKS:
+        _fail(
+            f"{file.path}: architecture '{architecture}' is a fork's format; expected 'dflash', which "
+            "mainline llama.cpp reads; convert the drafter's checkpoint with 'dflash-gguf convert'"
+        )
+    if architecture != "dflash":
+        _fail(
+            f"{file.path}: architecture '{architecture}' is not a DFlash drafter; expected 'dflash'; "
+            "is this the target? Then give it as --target"
+        )
+    _refuse_variants(file)
+    for key in ("dflash.target_layers", "tokenizer.ggml.mask_token_id", "dflash.block_size"):
+        if key not in file.fields:
+            _fail(
+                f"{file.path}: the key {key} is missing; the file was converted by an older tool; "
+                "convert it again with 'dflash-gguf convert'"
+            )
+    taps = tuple(int(tap) for tap in file.array("dflash.target_layers"))
+    block = file.integer("dflash.block_size")
+    if not taps or block < 2:
+        _fail(
+            f"{file.path}: dflash.target_layers is {list(taps)} and dflash.block_size {block}; expected at "
+            "least one layer and a block of 2; convert it again"
+        )
+    return Draft(
+        path=file.path,
+        block=block,
+        mask=file.integer("tokenizer.ggml.mask_token_id"),
+        taps=taps,
+        causal=file.boolean("dflash.attention.causal", False),
+    )
+
+
+def _refuse_variants(file: GgufFile) -> None:
+    variants = {
+        "selector_hidden.weight": "DFlash2",
+        "markov_w1.weight": "DSpark",
+    }
+    for tensor, family in variants.items():
+        if tensor in file.tensors:
+            _fail(
+                f"{file.path}: {family} drafters (tensor {tensor}) are not driven yet; expected a DFlash "
+                "drafter"
+            )
+
+
+def _check_architecture(target: Target) -> None:
+    if not core().publishes_features(target.architecture):
+        _fail(
+            f"{target.path}: architecture '{target.architecture}' does not give out its layers' inputs in "
+            "llama.cpp, which a drafter needs; run it without --draft"
+        )
+
+
+def _check_shapes(target: Target, file: GgufFile, draft: Draft) -> None:
+    pairs = [
+        ("hidden size", file.integer("dflash.embedding_length"), target.hidden_size),
+        ("vocabulary size", file.count("tokenizer.ggml.tokens"), target.vocab_size),
+    ]
+    for name, ours, theirs in pairs:
+        if ours != theirs:
+            _fail(
+                f"{file.path}: {name} {ours}, but {target.path} has {theirs}; give the target this drafter "
+                "was trained for"
+            )
+    if draft.mask < 0 or draft.mask >= target.vocab_size:
+        _fail(
+            f"{file.path}: mask token {draft.mask} is outside the vocabulary of {target.vocab_size}; convert "
+            "the drafter again"
+        )
+    last = max(draft.taps)
+    if min(draft.taps) < 0 or last >= target.n_layers:
+        _fail(
+            f"{file.path}: reads the inputs of layers {list(draft.taps)}, but {target.path} has layers 0 to "
+            f"{target.n_layers - 1}; give the target this drafter was trained for"
+        )
+    sections = file.array("dflash.rope.dimension_sections", [])
+    if target.uses_mrope != bool(sections):
+        found, wanted = ("has", "no") if sections else ("lacks", "the")
+        _fail(
+            f"{file.path}: {found} dflash.rope.dimension_sections, but the positions of "
+            f"{target.architecture} need {wanted} sections; the file was converted by an older tool; "
+            "convert it again with 'dflash-gguf convert'"
+        )
+
+
+def _check_tokenizer(target: GgufFile, draft: GgufFile) -> None:
+    key = "tokenizer.ggml.tokens"
+    ours, theirs = (hashlib.sha256(file.raw(key)).hexdigest()[:12] for file in (draft, target))
+    if ours != theirs:
+        _fail(
+            f"{draft.path}: its vocabulary (sha256 {ours}) is not that of {target.path} ({theirs}), though "
+            "both have the same size; give the target this drafter was trained for"
+        )
+
+
+def _fail(text: str) -> NoReturn:
+    raise ModelError(text)

@@ -1,0 +1,105 @@
+"""What an answer cost and how its drafts fared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import _core
+
+_NS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts of one answer. emitted = 1 + rounds + accepted: the 1 is the token the prompt itself gives.
+
+    Attributes:
+        prompt_tokens: tokens read before the first one was written.
+        injected: context rows whose features the drafter was given.
+        emitted: tokens written, an end token included.
+        rounds: verifies by the target.
+        drafting_rounds: those with at least one drafted token.
+        drafted: tokens proposed.
+        accepted: proposed tokens that became text.
+        drafted_at: proposals by position in the block, from the first.
+        accepted_at: acceptances by position.
+        block: widest verify asked for, the anchor included.
+        prefill_seconds: time spent reading the prompt.
+        decode_seconds: first written token to last.
+    """
+
+    prompt_tokens: int
+    injected: int
+    emitted: int
+    rounds: int
+    drafting_rounds: int
+    drafted: int
+    accepted: int
+    drafted_at: tuple[int, ...]
+    accepted_at: tuple[int, ...]
+    block: int
+    prefill_seconds: float
+    decode_seconds: float
+
+    @classmethod
+    def read(cls, counters: _core.Counters, block: int) -> Stats:
+        """Copy the extension's counters."""
+        return cls(
+            prompt_tokens=counters.prompt_tokens,
+            injected=counters.injected,
+            emitted=counters.emitted,
+            rounds=counters.rounds,
+            drafting_rounds=counters.drafting_rounds,
+            drafted=counters.drafted,
+            accepted=counters.accepted,
+            drafted_at=tuple(counters.drafted_at),
+            accepted_at=tuple(counters.accepted_at),
+            block=block,
+            prefill_seconds=counters.prefill_ns * _NS,
+            decode_seconds=(counters.last_token_ns - counters.first_token_ns) * _NS,
+        )
+
+    @property
+    def accept_length(self) -> float | None:
+        """Tokens per drafting round: 1 + accepted / drafting rounds; None if nothing was drafted."""
+        return 1 + self.accepted / self.drafting_rounds if self.drafting_rounds else None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted of drafted tokens; None if nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Decode speed, first token to last; None for a single token."""
+        if self.emitted < 2 or self.decode_seconds <= 0:
+            return None
+        return (self.emitted - 1) / self.decode_seconds
+
+    @property
+    def prompt_tokens_per_second(self) -> float | None:
+        """Prefill speed."""
+        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds > 0 else None
+
+    def line(self) -> str:
+        """Return the statistics line."""
+        parts = [f"{self.emitted} tok"]
+        if self.tokens_per_second is not None:
+            parts.append(f"{self.tokens_per_second:,.1f} tok/s")
+        if self.prompt_tokens_per_second is not None:
+            parts.append(f"prompt {self.prompt_tokens_per_second:,.0f} tok/s")
+        if self.accept_length is None or self.acceptance_rate is None:
+            parts.append("no drafts")
+        else:
+            parts.append(
+                f"accept {self.accept_length:.1f}/{self.block} ({self.acceptance_rate:.2f})"
+            )
+        return " · ".join(parts)
+
+
+def finish_reason(core: ModuleType, finish: _core.Finish) -> str | None:
+    """Return 'stop', 'length' or None while the answer goes on."""
+    return {core.Finish.stop: "stop", core.Finish.length: "length"}.get(finish)

@@ -1,0 +1,64 @@
+"""All drawing on the terminal. stdout is the answer; everything else goes to stderr."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def write(text: str) -> None:
+    """Print a piece of the answer on stdout, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def error_console() -> Console:
+    """Return a rich console on stderr; NO_COLOR is honoured."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+def show_notes(*, quiet: bool) -> None:
+    """Let the package's log lines (what was found or converted) appear on stderr, unless quiet."""
+    log = logging.getLogger("dflash_gguf")
+    log.handlers = [_Notes()]
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    log.propagate = False
+
+
+@contextmanager
+def progress_bar(title: str, *, quiet: bool) -> Iterator[Callable[[float, str], None]]:
+    """Yield a function of (fraction 0..1, what is being done) that moves a bar; nothing off a terminal."""
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _fraction, _what: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns: Any = (
+        TextColumn(title),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}% {task.description}"),
+    )
+    with Progress(*columns, console=error_console(), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda fraction, what: bar.update(task, completed=fraction, description=what)

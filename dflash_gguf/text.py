@@ -1,0 +1,26 @@
+"""Bytes to text, piece by piece: a character split over tokens or blocks appears when it is whole."""
+
+from __future__ import annotations
+
+import codecs
+
+
+class Utf8Stream:
+    """Decodes UTF-8 as it arrives.
+
+    `feed` returns the text that is complete so far; `close` returns what an unfinished end decodes to:
+    nothing, since the missing bytes will not come (a stray U+FFFD would help nobody). Bytes that can never
+    become a character are replaced by U+FFFD.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, data: bytes) -> str:
+        """Return the characters that `data` completes."""
+        return self._decoder.decode(data)
+
+    def close(self) -> str:
+        """Drop an incomplete character at the end."""
+        self._decoder.reset()
+        return ""
