@@ -19,7 +19,7 @@ from .source import read_json
 
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
 _MAX_WIDTH = 1 << 20
-_ACTIVATIONS = {"silu", "gelu", "gelu_pytorch_tanh"}
+_ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 
 
 @dataclass(frozen=True, slots=True)

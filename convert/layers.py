@@ -68,10 +68,9 @@ def _layer_types(keys: Keys, count: int) -> list[str] | None:
     if types is None or types == []:
         return None
     if not isinstance(types, list) or len(types) != count:
-        found = f"{len(types)} entries" if isinstance(types, list) else types
-        keys.fail("layer_types", found, f"a list of num_hidden_layers = {count}")
+        keys.fail("layer_types", types, f"a list of num_hidden_layers = {count} entries")
     for kind in types:
-        if kind not in {_FULL, _SLIDING}:
+        if kind not in (_FULL, _SLIDING):
             keys.fail("layer_types", kind, f"{_FULL} or {_SLIDING}")
     return types
 

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeAlias
 
 from .._native import core
 from ..errors import ConvertError, ResourceError
-from ..ggml_types import F16, F32, TensorType
+from ..ggml_types import F16, TensorType
 from ..gguf_file import GgufFile
 from .config import DraftConfig, read_config
 from .metadata import describe_file, describe_model
@@ -138,8 +138,6 @@ def _converted(
     tensor: DraftTensor, kind: TensorType, piece: memoryview, rows: int, threads: int
 ) -> memoryview:
     source = DTYPES[tensor.source.dtype]
-    if source == kind == F32:
-        return piece
     result = memoryview(bytearray(rows * kind.row_bytes(tensor.columns)))
     try:
         overflows = core().convert_rows(
@@ -148,7 +146,10 @@ def _converted(
     except ValueError as error:
         _fail(tensor, f"{error}; expected finite weights: get the checkpoint again")
     if overflows and kind == F16:
-        _fail(tensor, f"{overflows} values or more exceed f16's 65504; use --outtype bf16 instead")
+        _fail(
+            tensor,
+            f"{overflows} values or more exceed f16's 65504; expected smaller: use --outtype bf16",
+        )
     return result
 
 

@@ -188,8 +188,12 @@ def _pick_in_folder(folder: Path) -> Path:
 
 
 def _require_file(path: Path) -> None:
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        _fail(path, f"it cannot be read ({error.strerror})", "expected a checkpoint's file")
     # a pipe or device would block, or never end
-    if not stat.S_ISREG(path.stat().st_mode):
+    if not regular:
         _fail(path, "it is not a regular file", "expected a checkpoint's file")
 
 
