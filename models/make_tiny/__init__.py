@@ -1,0 +1,1 @@
+"""Makes the tiny pair of models/tiny: text, target, drafter, files, reference."""
