@@ -93,6 +93,11 @@ class Engine:
         messages = [item for item in prompt if not isinstance(item, int)]
         return self._prompter.chat(messages, **template)
 
+    def render(self, messages: Sequence[Message], **template: Any) -> str:
+        """Return a conversation as the text the target's chat template makes of it."""
+        self._open()
+        return self._prompter.render(messages, **template)
+
     def start(
         self,
         prompt: Prompt,

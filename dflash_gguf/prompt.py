@@ -52,17 +52,21 @@ class Prompter:
             else None
         )
 
-    def chat(self, messages: Sequence[Message], **arguments: Any) -> list[int]:
-        """Return the ids of a conversation, ready for the answer; `arguments` go to the template.
+    def render(self, messages: Sequence[Message], **arguments: Any) -> str:
+        """Return the text of a conversation, ready for the answer; `arguments` go to the template.
 
         Raises UsageError if the target has no chat template or the template refuses the messages.
         """
         if self.template is None:
             text = "the target's file has no chat template; give the prompt as plain text (raw)"
             raise UsageError(text)
-        guard = _unused_character(repr(messages) + repr(arguments) + self.template.source)
-        guarded = [self._shield(message, guard) for message in messages]
-        rendered = self.template.render(guarded, **arguments)
+        return self.template.render(messages, **arguments)
+
+    def chat(self, messages: Sequence[Message], **arguments: Any) -> list[int]:
+        """Return the ids of a conversation; arguments and errors as of `render`."""
+        source = self.template.source if self.template else ""
+        guard = _unused_character(repr(messages) + repr(arguments) + source)
+        rendered = self.render([self._shield(message, guard) for message in messages], **arguments)
         ids: list[int] = []
         end = 0
         for match in self._any.finditer(rendered):

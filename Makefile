@@ -1,0 +1,55 @@
+# make demo: set up and run the main job on the tiny pair. make test: set up and pass the tests.
+# make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+TINY   := models/tiny
+OUT    := build/demo
+# one pinned set for tests, so that they mean the same everywhere; users get the lower bounds of pyproject.toml
+PINS   := tests/constraints.txt
+
+.PHONY: demo test lint format clean
+.DEFAULT_GOAL := test
+
+# llama.cpp is compiled once, here, and _core is built against that very copy
+$(BIN)/dflash-gguf: pyproject.toml $(wildcard cpp_ext/* dflash_gguf/*.py dflash_gguf/*/*.py convert/*.py)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --constraint $(PINS) llama-cpp-python==0.3.36 scikit-build-core pybind11 cmake ninja
+	$(BIN)/python -m pip install --constraint $(PINS) --no-build-isolation .
+	touch $@
+
+demo: $(BIN)/dflash-gguf
+	$(BIN)/dflash-gguf convert $(TINY)/draft/model.safetensors --target $(TINY)/target.gguf --outdir $(OUT) --force
+	@echo "--- with the drafter"
+	$(BIN)/dflash-gguf run --target $(TINY)/target.gguf --draft $(OUT)/tiny-draft-BF16.gguf -p "$(PROMPT)"
+	@echo "--- without"
+	$(BIN)/dflash-gguf run --target $(TINY)/target.gguf --no-draft -p "$(PROMPT)"
+
+$(BIN)/pytest: $(BIN)/dflash-gguf
+	$(BIN)/python -m pip install --constraint $(PINS) --no-build-isolation --group test '.[reference]'
+	touch $@
+
+test: $(BIN)/pytest
+	$(BIN)/pytest -n 2
+
+$(BIN)/ruff: $(BIN)/dflash-gguf
+	$(BIN)/python -m pip install --constraint $(PINS) --group lint
+	touch $@
+
+# mypy sees the package as it is installed: convert/ inside dflash_gguf/
+lint: $(BIN)/ruff
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror cpp_ext/*.cpp cpp_ext/*.h
+	rm -rf build/types && mkdir -p build/types
+	cp -r dflash_gguf build/types/ && cp -r convert build/types/dflash_gguf/convert
+	$(BIN)/mypy --config-file pyproject.toml build/types/dflash_gguf
+
+format: $(BIN)/ruff
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i cpp_ext/*.cpp cpp_ext/*.h
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,37 @@
+"""Fixtures of all tests. OMP_WAIT_POLICY: workers of parallel test processes must not spin."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before llama.cpp's OpenMP loads
+
+import pytest
+
+from .support.random_pairs import Pair, make_pair
+
+
+@pytest.fixture(scope="session")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A random Qwen3 pair in f32, block 8."""
+    return make_pair(tmp_path_factory.mktemp("dense"), hybrid=False)
+
+
+@pytest.fixture(scope="session")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A random Qwen3.5 pair in f32, block 8."""
+    return make_pair(tmp_path_factory.mktemp("hybrid"), hybrid=True)
+
+
+@pytest.fixture(scope="session", params=["dense", "hybrid"])
+def pair(request: pytest.FixtureRequest) -> Pair:
+    """Each of the random pairs."""
+    made: Pair = request.getfixturevalue(request.param)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep converted drafters out of the user's cache."""
+    monkeypatch.setenv("DFLASH_GGUF_CACHE", str(tmp_path / "cache"))
