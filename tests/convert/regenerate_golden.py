@@ -1,0 +1,130 @@
+"""Run mainline's converter and llama-quantize on the made checkpoints and keep digests of what they write.
+
+    python -m tests.convert.regenerate_golden SDIST LLAMA_QUANTIZE
+
+SDIST is the unpacked sdist of the pinned llama-cpp-python, LLAMA_QUANTIZE the tool built from its
+vendor/llama.cpp. Needs torch, transformers and tokenizers; the tests need none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dflash_gguf.gguf_file import GgufFile
+
+from .cases import CASES, Case
+from .made import CHAT_TEMPLATE, EOS, VOCAB, vocabulary
+
+GOLDEN = Path(__file__).with_name("golden.json")
+CONVERTED = ("f32", "bf16", "f16", "q8_0")
+MIXES = ("q5_k_m", "q4_k_m")
+QUANTISED = ("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q4_k_m", "q4_k_s", "q4_0")
+
+_HF_ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen35": "Qwen3_5ForConditionalGeneration"}
+
+# the made tokenizer is none of those mainline knows by the hash of a test string
+_DRIVER = """
+import runpy, sys
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
+from conversion import base
+base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def digest_file(path: Path) -> dict[str, dict[str, Any]]:
+    """Each tensor's type, shape and digest; each dflash.* and tokenizer.* key's type and value or digest."""
+    with GgufFile(path) as file:
+        tensors = {
+            name: f"{info.type.name} {'x'.join(map(str, info.shape))} {_sha(file.data(name))}"
+            for name, info in sorted(file.tensors.items())
+        }
+        keys: dict[str, list[Any]] = {}
+        for key, field in sorted(file.fields.items()):
+            if key.startswith("dflash."):
+                keys[key] = [field.type.name, field.element and field.element.name, file.value(key)]
+            elif key.startswith("tokenizer."):
+                keys[key] = [field.type.name, _sha(file.raw(key))]
+    return {"tensors": tensors, "keys": keys}
+
+
+def main() -> None:
+    """Write golden.json."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("sdist", type=Path)
+    parser.add_argument("llama_quantize", type=Path)
+    args = parser.parse_args()
+    golden: dict[str, Any] = {"machine": platform.machine(), "cases": {}}
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            golden["cases"][case.name] = _run_case(case, Path(folder), args)
+    GOLDEN.write_text(json.dumps(golden, indent=1, sort_keys=True) + "\n")
+
+
+def _run_case(case: Case, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    draft, _ = case.write(folder)
+    target = _write_hf_target(case, folder / "target")
+    vendor = args.sdist / "vendor" / "llama.cpp"
+    script = vendor / "convert_hf_to_gguf.py"
+    result: dict[str, Any] = {"converted": {}, "quantised": {}}
+    for kind in CONVERTED:
+        path = folder / f"{kind}.gguf"
+        command: list[Path | str] = [sys.executable, "-c", _DRIVER, vendor, script, draft]
+        command += ["--target-model-dir", target, "--outtype", kind, "--outfile", path]
+        subprocess.run(command, check=True)
+        result["converted"][kind] = digest_file(path)
+    # from f32 where the checkpoint is finer than bf16: we quantise what it holds, too
+    source = folder / ("bf16.gguf" if case.dtype == "BF16" else "f32.gguf")
+    for kind in QUANTISED if case.every_type else MIXES:
+        path = folder / f"quantised-{kind}.gguf"
+        subprocess.run([args.llama_quantize, source, path, kind], check=True)
+        result["quantised"][kind] = digest_file(path)["tensors"]
+    return result
+
+
+def _write_hf_target(case: Case, folder: Path) -> Path:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokens, merges = vocabulary()
+    pairs = [(left, right) for left, right in (merge.split(" ") for merge in merges)]
+    ids = {token: index for index, token in enumerate(tokens[:EOS])}
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in tokens[EOS:]])
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    described = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": tokens[EOS],
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(described))
+    config = {
+        "architectures": [_HF_ARCHITECTURES[case.architecture]],
+        "model_type": "qwen3",
+        "vocab_size": VOCAB,
+        "eos_token_id": EOS,
+        **case.target_config,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Byte for byte what mainline's converter and llama-quantize write, but for the differences listed."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_gguf.convert import convert
+
+from .cases import CASES, OURS, Case
+from .regenerate_golden import CONVERTED, GOLDEN, digest_file
+
+GOLD: dict[str, Any] = json.loads(GOLDEN.read_text())
+
+# K-quants are sums of floats: another architecture's compiler may contract them otherwise
+needs_same_machine = pytest.mark.skipif(
+    platform.machine() != GOLD["machine"], reason=f"golden K-quants are from {GOLD['machine']}"
+)
+
+# mainline's converter writes these with numpy and falls back otherwise than llama-quantize does
+FALLS_BACK_APART = {("rows", "q8_0")}
+
+
+def outputs(case: Case, folder: Path, types: Collection[str]) -> dict[str, dict[str, Any]]:
+    draft, target = case.write(folder)
+    written = convert(draft, target, outdir=folder / "out", outtypes=list(types))
+    return {output.type.lower(): digest_file(output.path) for output in written}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_same_as_mainlines_converter(case: Case, tmp_path: Path) -> None:
+    gold = GOLD["cases"][case.name]["converted"]
+    for kind, ours in outputs(case, tmp_path, CONVERTED).items():
+        if (case.name, kind) not in FALLS_BACK_APART:
+            assert ours["tensors"] == gold[kind]["tensors"], kind
+        keys, theirs = ours["keys"], gold[kind]["keys"]
+        differing = {key for key in keys | theirs if keys.get(key) != theirs.get(key)}
+        assert differing == set(case.differences), kind
+
+
+@needs_same_machine
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_same_as_llama_quantize(case: Case, tmp_path: Path) -> None:
+    gold = GOLD["cases"][case.name]["quantised"]
+    for kind, ours in outputs(case, tmp_path, gold).items():
+        assert ours["tensors"] == gold[kind], kind
+
+
+def test_every_key_of_ours_is_listed(tmp_path: Path) -> None:
+    from dflash_gguf.gguf_file import GgufFile
+
+    draft, target = CASES[0].write(tmp_path)
+    (written,) = convert(draft, target, outtypes=["bf16"])
+    with GgufFile(written.path) as file:
+        others = {
+            key for key in file.fields if not key.startswith(("dflash.", "tokenizer.", "general."))
+        }
+    assert others == set(OURS)
