@@ -26,6 +26,26 @@ py::array_t<float> copy_rows(const float * from, py::ssize_t rows, py::ssize_t w
     return py::array_t<float>({rows, width}, from);
 }
 
+// One decode outside of a session, for tests and diagnosis.
+void evaluate(Context & context, const std::vector<Token> & tokens, llama_pos pos, llama_seq_id seq) {
+    const int n = static_cast<int>(tokens.size());
+    if (n > context.params().n_outputs || pos < 0 || pos + n > context.params().n_ctx || seq < 0 ||
+        seq >= context.params().n_seq) {
+        throw std::invalid_argument(std::to_string(n) + " tokens at position " + std::to_string(pos) +
+                                    " do not fit this context");
+    }
+    TokenBatch batch;
+    for (int i = 0; i < n; ++i) {
+        if (tokens[static_cast<size_t>(i)] < 0 ||
+            tokens[static_cast<size_t>(i)] >= context.model().n_vocab()) {
+            throw std::invalid_argument("token " + std::to_string(tokens[static_cast<size_t>(i)]) +
+                                        " is outside the vocabulary");
+        }
+        batch.add(tokens[static_cast<size_t>(i)], pos + i, seq, true);
+    }
+    context.decode(batch.view(), "evaluating");
+}
+
 void bind_decisions(py::module_ & m) {
     py::enum_<Finish>(m, "Finish")
         .value("none", Finish::none)
@@ -110,7 +130,17 @@ void bind_contexts(py::module_ & m) {
     py::class_<Context, std::shared_ptr<Context>>(m, "Context")
         .def(py::init<std::shared_ptr<Model>, const ContextParams &, std::shared_ptr<Context>>(),
              py::arg("model"), py::arg("params"), py::arg("parent") = nullptr, release_gil())
-        .def_property_readonly("n_rollback", &Context::n_rollback);
+        .def_property_readonly("n_rollback", &Context::n_rollback)
+        .def("truncate", &Context::truncate, py::arg("seq"), py::arg("pos"))
+        .def(
+            "evaluate",
+            [](Context & context, const std::vector<Token> & tokens, llama_pos pos, llama_seq_id seq) {
+                evaluate(context, tokens, pos, seq);
+                return copy_rows(context.logits(0), static_cast<py::ssize_t>(tokens.size()),
+                                 context.model().n_vocab());
+            },
+            py::arg("tokens"), py::arg("pos"), py::arg("seq") = 0,
+            "Decode tokens in one batch and return the logits after each, [len(tokens), n_vocab].");
     py::class_<Target, std::shared_ptr<Target>>(m, "Target")
         .def(py::init<std::shared_ptr<Context>, std::vector<int>>(), py::arg("context"), py::arg("taps"))
         .def(

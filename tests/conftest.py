@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before llama.cpp's OpenMP
 import pytest
 
 from .support.random_pairs import Pair, make_pair
+from .support.tiny import Tiny
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,9 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep converted drafters out of the user's cache."""
     monkeypatch.setenv("DFLASH_GGUF_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """The trained pair of models/tiny."""
+    return Tiny(tmp_path_factory.mktemp("tiny"))
