@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConvertError
+from .faults import refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,23 @@ def find_family(config: Mapping[str, Any], where: str) -> Family:
     """Return the family of a raw config. Raises ConvertError if it is unknown or not converted yet."""
     names = config.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
-        text = (
+        refuse(
             f"{where}: architectures is {names!r}; expected one name such as 'DFlashDraftModel': "
             "is this a drafter's config.json?"
         )
-        raise ConvertError(text)
+    named = next((family for family in FAMILIES if names[0] in family.architectures), None)
     known = sorted(name for family in FAMILIES for name in family.architectures if family.supported)
-    for family in FAMILIES:
-        if names[0] in family.architectures:
-            found = _betrayed(config) or family
-            if not found.supported:
-                text = (
-                    f"{where}: {names[0]} with the keys of a {found.name} drafter is not converted yet; "
-                    f"expected {', '.join(known)}; use llama.cpp's convert_hf_to_gguf.py for it"
-                )
-                raise ConvertError(text)
-            return found
-    text = f"{where}: the architecture {names[0]} is not a DFlash drafter's; expected {', '.join(known)}"
-    raise ConvertError(text)
+    if named is None:
+        refuse(
+            f"{where}: the architecture {names[0]} is not a DFlash drafter's; expected {', '.join(known)}"
+        )
+    found = _betrayed(config) or named
+    if not found.supported:
+        refuse(
+            f"{where}: {names[0]} with the keys of a {found.name} drafter is not converted yet; "
+            f"expected {', '.join(known)}; use llama.cpp's convert_hf_to_gguf.py for it"
+        )
+    return found
 
 
 def _betrayed(config: Mapping[str, Any]) -> Family | None:

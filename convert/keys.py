@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ..errors import ConvertError
+from .faults import refuse
 
 MAX_COUNT = 1 << 31
 
@@ -57,7 +57,8 @@ class Keys:
             self.missing(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(key, value, "a number")
-        if not math.isfinite(value) or abs(value) > 3e38 or (positive and value <= 0):
+        # the bound first: an integer may be too large to be a float at all
+        if abs(value) > 3e38 or not math.isfinite(value) or (positive and value <= 0):
             self.fail(key, value, "a finite number" + (" above 0" if positive else ""))
         return float(value)
 
@@ -69,15 +70,13 @@ class Keys:
 
     def missing(self, key: str) -> NoReturn:
         """Raise the error for a key that must be there."""
-        text = (
+        refuse(
             f"{self.where}: {key} is missing; expected it there or under dflash_config: "
             "take config.json from the drafter's own repository"
         )
-        raise ConvertError(text)
 
     def fail(self, key: str, value: Any, expected: str) -> NoReturn:
         """Raise the error for a value that cannot be."""
         shown = repr(value)
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        text = f"{self.where}: {key} is {shown}; expected {expected}"
-        raise ConvertError(text)
+        refuse(f"{self.where}: {key} is {shown}; expected {expected}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from ..errors import ConvertError, UsageError
+from ..errors import UsageError
+from .faults import refuse
 from .source import Checkpoint
 from .types import OutputType
 from .writer import refuse_existing
@@ -29,26 +31,44 @@ def model_name(checkpoint: Checkpoint, name: str | None) -> str:
 
 def output_paths(
     checkpoint: Checkpoint,
+    target: Path,
     name: str,
     outdir: Path | None,
     outputs: Sequence[OutputType],
     *,
     force: bool,
 ) -> list[Path]:
-    """Return one path per output type, beside the checkpoint or in `outdir`, which is made if needed.
+    """Return one path per output type, beside the checkpoint or in `outdir`.
 
-    Raises ConvertError if a path exists and `force` is not set, or if it is a file of the checkpoint.
+    Raises ConvertError if a path exists and `force` is not set, or if it is a file that is read.
     """
     folder = checkpoint.folder if outdir is None else outdir
+    paths = [folder / f"{name}-{output.label}.gguf" for output in outputs]
+    for path in paths:
+        _check_free(
+            path, (*checkpoint.files, checkpoint.folder / "config.json", target), force=force
+        )
+    return paths
+
+
+def make_folder(folder: Path) -> list[Path]:
+    """Make a folder and its parents; returns those that were not there, the outermost first."""
+    absent = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        text = f"{folder}: it is no folder and cannot be made one ({error.strerror}); give another --outdir"
-        raise ConvertError(text) from error
-    paths = [folder / f"{name}-{output.label}.gguf" for output in outputs]
-    for path in paths:
-        _check_free(path, checkpoint, force=force)
-    return paths
+        remove_empty(absent)
+        refuse(
+            f"{folder}: it is no folder and cannot be made one ({error.strerror}); give another --outdir"
+        )
+    return absent
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Remove those of the folders, the outermost first, that are empty."""
+    for folder in reversed(folders):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _derived(checkpoint: Checkpoint) -> str:
@@ -63,12 +83,14 @@ def _derived(checkpoint: Checkpoint) -> str:
     return folder.name or "model"
 
 
-def _check_free(path: Path, checkpoint: Checkpoint, *, force: bool) -> None:
+def _check_free(path: Path, sources: Sequence[Path], *, force: bool) -> None:
     if not path.exists() and not path.is_symlink():
         return
-    for source in (*checkpoint.files, checkpoint.folder / "config.json"):
+    for source in sources:
         if path.exists() and source.exists() and path.samefile(source):
-            text = f"{path}: the output would overwrite the source {source}; give another --name or --outdir"
-            raise ConvertError(text)
+            refuse(
+                f"{path}: the output would overwrite {source}, which is read; expected another place: give "
+                "another --name or --outdir"
+            )
     if not force or path.is_dir():
         refuse_existing(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from .._native import core
-from ..errors import ConvertError, ResourceError
+from ..errors import ResourceError, UsageError
 from ..ggml_types import F16, TensorType
 from ..gguf_file import GgufFile
 from .config import DraftConfig, read_config
+from .faults import refuse
 from .metadata import describe_file, describe_model
-from .names import model_name, output_paths
+from .names import make_folder, model_name, output_paths, remove_empty
 from .source import DTYPES, Reader, find_checkpoint
 from .target import check_fit, read_target
 from .tensors import DraftTensor, match_tensors
@@ -89,6 +91,9 @@ def convert(
     ResourceError if the disk is full. Nothing is left behind then, and existing files are kept.
     """
     outputs = find_output_types(outtypes)
+    if threads is not None and threads < 1:
+        text = f"threads is {threads}; expected at least 1"
+        raise UsageError(text)
     checkpoint = find_checkpoint(Path(source))
     config_path = checkpoint.folder / "config.json"
     config = read_config(config_path)
@@ -99,19 +104,23 @@ def convert(
         check_fit(config, str(config_path), facts)
         chosen = model_name(checkpoint, name)
         folder = None if outdir is None else Path(outdir)
-        paths = output_paths(checkpoint, chosen, folder, outputs, force=force)
-        model_fields = describe_model(config, facts)
-        vocabulary = copy_tokenizer(target_file, config.mask_token_id)
-        parameters = sum(tensor.columns * max(tensor.rows, 1) for tensor in tensors)
+        paths = output_paths(checkpoint, Path(target), chosen, folder, outputs, force=force)
+        shared = {
+            **describe_model(config, facts),
+            **copy_tokenizer(target_file, config.mask_token_id),
+        }
+        stack.callback(remove_empty, make_folder(paths[0].parent))
+        mixes = [choose_types(output, config, tensors) for output in outputs]
+        plans = [
+            [Plan(t.name, kind, t.shape) for t, kind in zip(tensors, mix, strict=True)]
+            for mix in mixes
+        ]
+        _require_space(paths[0].parent, sum(tensor.length for plan in plans for tensor in plan))
         opened = []
-        for output, path in zip(outputs, paths, strict=True):
-            types = choose_types(output, config, tensors)
-            plan = [Plan(t.name, kind, t.shape) for t, kind in zip(tensors, types, strict=True)]
-            general = describe_file(chosen, output.file_type, parameters)
-            fields = {**general, **model_fields, **vocabulary}
-            _require_space(path.parent, sum(tensor.length for tensor in plan))
+        for output, path, mix, plan in zip(outputs, paths, mixes, plans, strict=True):
+            fields = describe_file(chosen, output.file_type, _parameters(tensors)) | shared
             writer = stack.enter_context(GgufWriter(path, fields, plan, force=force))
-            opened.append(_Output(output, types, plan, writer))
+            opened.append(_Output(output, mix, plan, writer))
         _stream(tensors, opened, threads or _cpus(), progress)
         _commit([output.writer for output in opened], keep=force)
         return [_report(output, config, tensors) for output in opened]
@@ -189,11 +198,10 @@ def _report(output: _Output, config: DraftConfig, tensors: list[DraftTensor]) ->
 def _refuse_mask_embedding(folder: Path) -> None:
     path = folder / "mask_embedding.pt"
     if path.exists():
-        text = (
+        refuse(
             f"{path}: a drafter with a learned mask embedding is not converted yet; expected none beside the "
             "checkpoint: use llama.cpp's convert_hf_to_gguf.py for it"
         )
-        raise ConvertError(text)
 
 
 def _require_space(folder: Path, needed: int) -> None:
@@ -203,6 +211,10 @@ def _require_space(folder: Path, needed: int) -> None:
         raise ResourceError(text)
 
 
+def _parameters(tensors: list[DraftTensor]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors)
+
+
 def _cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -210,5 +222,4 @@ def _cpus() -> int:
 
 
 def _fail(tensor: DraftTensor, fault: str) -> NoReturn:
-    text = f"{tensor.source.path}: {tensor.source.name}: {fault}"
-    raise ConvertError(text)
+    refuse(f"{tensor.source.path}: {tensor.source.name}: {fault}")

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from safetensors import SafetensorError, safe_open
 
-from ..errors import ConvertError
 from ..ggml_types import BF16, F16, F32, TensorType
+from .faults import refuse_file
 
 # safetensors' own dtype names of what we convert; everything else is refused by name
 DTYPES: dict[str, TensorType] = {"BF16": BF16, "F16": F16, "F32": F32}
@@ -65,7 +65,9 @@ def find_checkpoint(source: Path) -> Checkpoint:
         files = (origin,)
         tensors = _merge(files)
     if not tensors:
-        _fail(origin, "it holds no tensors", "expected a drafter's weights; get the file again")
+        refuse_file(
+            origin, "it holds no tensors", "expected a drafter's weights; get the file again"
+        )
     return Checkpoint(origin, origin.parent, len(files) > 1, files, tensors)
 
 
@@ -97,7 +99,9 @@ class Reader:
         while done < len(piece):
             got = os.preadv(handle, [piece[done:]], offset + done)
             if got == 0:
-                _fail(tensor.path, f"it ends within {tensor.name}", "it changed while it was read")
+                refuse_file(
+                    tensor.path, f"it ends within {tensor.name}", "it changed while it was read"
+                )
             done += got
 
     def _handle(self, path: Path) -> int:
@@ -127,14 +131,18 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         _require_file(path)
         if path.stat().st_size > _MAX_JSON:
-            _fail(path, f"it has {path.stat().st_size} bytes", f"expected at most {_MAX_JSON}")
+            refuse_file(
+                path, f"it has {path.stat().st_size} bytes", f"expected at most {_MAX_JSON}"
+            )
         value = json.loads(path.read_bytes())
     except OSError as error:
-        _fail(path, f"it cannot be read ({error.strerror})", "expected the checkpoint's JSON file")
+        refuse_file(
+            path, f"it cannot be read ({error.strerror})", "expected the checkpoint's JSON file"
+        )
     except (ValueError, RecursionError) as error:
-        _fail(path, f"it is not JSON ({error})", "get the file again")
+        refuse_file(path, f"it is not JSON ({error})", "get the file again")
     if not isinstance(value, dict):
-        _fail(
+        refuse_file(
             path, f"it holds a {type(value).__name__}", "expected a JSON object; get the file again"
         )
     return value
@@ -144,7 +152,7 @@ def _pick(source: Path) -> Path:
     try:
         mode = source.stat().st_mode
     except OSError as error:
-        _fail(
+        refuse_file(
             source,
             f"it cannot be read ({error.strerror})",
             "give a .safetensors file or its folder",
@@ -152,15 +160,15 @@ def _pick(source: Path) -> Path:
     if stat.S_ISDIR(mode):
         return _pick_in_folder(source)
     if source.suffix in _PICKLES:
-        _fail(
+        refuse_file(
             source,
             "it is a pickle",
             "expected .safetensors; save the checkpoint as safetensors first",
         )
     if source.suffix == ".gguf":
-        _fail(source, "it is a GGUF already", "expected a .safetensors file or its folder")
+        refuse_file(source, "it is a GGUF already", "expected a .safetensors file or its folder")
     if source.suffix != ".safetensors" and not source.name.endswith(".safetensors.index.json"):
-        _fail(
+        refuse_file(
             source,
             f"its name ends in '{source.suffix}'",
             "expected .safetensors; give that or its folder",
@@ -178,11 +186,13 @@ def _pick_in_folder(folder: Path) -> Path:
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:4])
         fault = f"it holds {len(found)} checkpoints ({names})"
-        _fail(folder, fault, "give one of the files by name")
+        refuse_file(folder, fault, "give one of the files by name")
     if not found:
         pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
         fault = f"it holds {pickles[0]}, but" if pickles else "it holds"
-        _fail(folder, f"{fault} no .safetensors file", "give the folder of a drafter's checkpoint")
+        refuse_file(
+            folder, f"{fault} no .safetensors file", "give the folder of a drafter's checkpoint"
+        )
     _require_file(found[0])
     return found[0]
 
@@ -190,20 +200,25 @@ def _pick_in_folder(folder: Path) -> Path:
 def _require_file(path: Path) -> None:
     try:
         regular = stat.S_ISREG(path.stat().st_mode)
-    except OSError as error:
-        _fail(path, f"it cannot be read ({error.strerror})", "expected a checkpoint's file")
+    except (OSError, ValueError) as error:  # ValueError: a name no file can have
+        why = error.strerror if isinstance(error, OSError) else error
+        refuse_file(path, f"it cannot be read ({why})", "expected a checkpoint's file")
     # a pipe or device would block, or never end
     if not regular:
-        _fail(path, "it is not a regular file", "expected a checkpoint's file")
+        refuse_file(path, "it is not a regular file", "expected a checkpoint's file")
 
 
 def _read_index(path: Path) -> tuple[tuple[Path, ...], dict[str, str]]:
     mapping = read_json(path).get("weight_map")
     if not isinstance(mapping, dict) or not mapping:
-        _fail(path, "it has no weight_map", "expected tensor names and files; get the index again")
+        refuse_file(
+            path, "it has no weight_map", "expected tensor names and files; get the index again"
+        )
     for name, file in mapping.items():
         if not isinstance(file, str) or not file or Path(file).name != file:
-            _fail(path, f"{name} is in {file!r}", "expected the name of a file beside the index")
+            refuse_file(
+                path, f"{name} is in {file!r}", "expected the name of a file beside the index"
+            )
     return tuple(path.parent / name for name in sorted(set(mapping.values()))), mapping
 
 
@@ -213,7 +228,7 @@ def _merge(files: tuple[Path, ...]) -> dict[str, SourceTensor]:
         for tensor in _read_header(file):
             if tensor.name in tensors:
                 other = tensors[tensor.name].path.name
-                _fail(
+                refuse_file(
                     file,
                     f"{tensor.name} stands in {other} too",
                     "expected it once; get the files again",
@@ -230,14 +245,14 @@ def _compare_with_index(
     ]
     if absent:
         where = mapping[absent[0]]
-        _fail(
+        refuse_file(
             path,
             f"{len(absent)} tensors such as {absent[0]} are not in {where}",
             "get the files again",
         )
     extra = [name for name in tensors if name not in mapping]
     if extra:
-        _fail(
+        refuse_file(
             path, f"it does not list {len(extra)} tensors such as {extra[0]}", "get the index again"
         )
 
@@ -249,7 +264,7 @@ def _read_header(path: Path) -> list[SourceTensor]:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
-                _fail(
+                refuse_file(
                     path,
                     f"its header would have {length} bytes, the file has {size}",
                     f"expected at most {_MAX_HEADER} and the whole file; get it again",
@@ -259,11 +274,11 @@ def _read_header(path: Path) -> list[SourceTensor]:
         with safe_open(path, framework="np"):
             pass
     except OSError as error:
-        _fail(path, f"it cannot be read ({error.strerror})", "expected a .safetensors file")
+        refuse_file(path, f"it cannot be read ({error.strerror})", "expected a .safetensors file")
     except SafetensorError as error:
-        _fail(path, f"it is not a whole safetensors file ({error})", "get the file again")
+        refuse_file(path, f"it is not a whole safetensors file ({error})", "get the file again")
     except (ValueError, RecursionError) as error:
-        _fail(path, f"its header is not JSON ({error})", "get the file again")
+        refuse_file(path, f"its header is not JSON ({error})", "get the file again")
     return [
         _tensor(path, name, entry, 8 + length)
         for name, entry in header.items()
@@ -277,10 +292,7 @@ def _tensor(path: Path, name: str, entry: dict[str, Any], base: int) -> SourceTe
     dtype = entry["dtype"]
     kind = DTYPES.get(dtype)
     if kind is not None and math.prod(shape) * kind.size != end - begin:
-        _fail(path, f"{name} has {end - begin} bytes for the shape {shape}", "get the file again")
+        refuse_file(
+            path, f"{name} has {end - begin} bytes for the shape {shape}", "get the file again"
+        )
     return SourceTensor(name, path, dtype, shape, base + begin, end - begin)
-
-
-def _fail(path: Path, fault: str, remedy: str) -> NoReturn:
-    text = f"{path}: {fault}; {remedy}"
-    raise ConvertError(text)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
 
-from ..errors import ConvertError
 from ..gguf_file import GgufFile
 from .config import DraftConfig
+from .faults import refuse
 
 # GGUF architectures that llama.cpp always runs with M-RoPE, and those that do if they carry sections
 _MROPE = frozenset(
@@ -35,11 +34,11 @@ def read_target(file: GgufFile) -> Target:
     """Read a target's facts. Raises ModelError or ConvertError if it is no target or lacks a tokenizer."""
     architecture = file.architecture
     if architecture.startswith("dflash") or architecture == "dspark":
-        _fail(
+        refuse(
             f"{file.path}: it is a drafter ({architecture}); expected the target model it was trained for"
         )
     if "tokenizer.ggml.tokens" not in file.fields or "tokenizer.ggml.model" not in file.fields:
-        _fail(f"{file.path}: it has no tokenizer; expected a complete target model")
+        refuse(f"{file.path}: it has no tokenizer; expected a complete target model")
     extra = file.integer(f"{architecture}.nextn_predict_layers", 0)
     return Target(
         path=str(file.path),
@@ -60,14 +59,14 @@ def check_fit(config: DraftConfig, where: str, target: Target) -> None:
     )
     for key, ours, name, theirs in pairs:
         if ours is not None and ours != theirs:
-            _fail(
+            refuse(
                 f"{where}: {key} is {ours}, but the {name} of {target.path} is {theirs}; "
                 "give the target this drafter was trained for"
             )
     last = target.n_layers if target.architecture in _TAP_OF_LAST else target.n_layers - 1
     for tap in config.target_layer_ids:
         if tap >= last:
-            _fail(
+            refuse(
                 f"{where}: target_layer_ids has {tap}, but {target.path} ({target.architecture}) has "
                 f"{target.n_layers} layers, of which 0 to {last - 1} can be read; give the target this "
                 "drafter was trained for"
@@ -81,7 +80,3 @@ def _uses_mrope(file: GgufFile, architecture: str) -> bool:
         return False
     sections = file.array(f"{architecture}.rope.dimension_sections", [])
     return len(sections) >= 2 and all(isinstance(n, int) and n > 0 for n in sections[:2])
-
-
-def _fail(text: str) -> NoReturn:
-    raise ConvertError(text)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from ..errors import ConvertError
 from .config import DraftConfig
+from .faults import refuse
 from .source import DTYPES, Checkpoint, SourceTensor
 
 _IGNORED = (".rotary_emb.inv_freq",)  # computed from rope_theta
@@ -68,7 +68,7 @@ def match_tensors(config: DraftConfig, checkpoint: Checkpoint) -> list[DraftTens
             _refuse(tensor)
     missing = [name for name in expected if name not in found]
     if missing:
-        _fail(
+        refuse(
             f"{checkpoint.origin}: {len(missing)} tensors are missing, such as {missing[0]}; "
             f"expected {len(expected)} for {config.n_layers} layers: get the checkpoint again"
         )
@@ -112,7 +112,7 @@ def _without_prefix(checkpoint: Checkpoint) -> dict[str, SourceTensor]:
     for tensor in checkpoint.tensors.values():
         name = tensor.name.removeprefix("model.")
         if name in found:
-            _fail(
+            refuse(
                 f"{checkpoint.origin}: {name} stands with and without the prefix 'model.'; "
                 "expected one of them"
             )
@@ -122,12 +122,12 @@ def _without_prefix(checkpoint: Checkpoint) -> dict[str, SourceTensor]:
 
 def _check(tensor: SourceTensor, name: str, shape: tuple[int, ...]) -> DraftTensor:
     if tensor.dtype not in DTYPES:
-        _fail(
+        refuse(
             f"{tensor.path}: {tensor.name} has the type {tensor.dtype}, expected {', '.join(DTYPES)}; "
             "give the unquantised checkpoint"
         )
     if tensor.shape != shape:
-        _fail(
+        refuse(
             f"{tensor.path}: {tensor.name} has the shape {list(tensor.shape)}, expected {list(shape)} by "
             "config.json; the two do not belong together"
         )
@@ -139,8 +139,4 @@ def _refuse(tensor: SourceTensor) -> NoReturn:
         (text for parts, text in _HINTS if any(part in tensor.name for part in parts)),
         "it is no part of a DFlash drafter with the layers config.json tells",
     )
-    _fail(f"{tensor.path}: unknown tensor {tensor.name}; {hint}")
-
-
-def _fail(text: str) -> NoReturn:
-    raise ConvertError(text)
+    refuse(f"{tensor.path}: unknown tensor {tensor.name}; {hint}")

@@ -16,8 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from ..errors import ConvertError, ResourceError
+from ..errors import ResourceError
+from ..faults import one_line
 from ..ggml_types import TensorType
+from .faults import refuse
 from .fields import Field, encode_string
 
 _ALIGNMENT = 32
@@ -127,8 +129,9 @@ class GgufWriter:
 
 def refuse_existing(path: Path) -> NoReturn:
     """Raise the error for an output that is there already."""
-    text = f"{path}: it exists already and is kept; use --force to overwrite it or --outdir for another folder"
-    raise ConvertError(text)
+    refuse(
+        f"{path}: it exists already and is kept; use --force to overwrite it or --outdir for another folder"
+    )
 
 
 def _header(fields: Mapping[str, Field], plan: Sequence[Plan]) -> bytes:
@@ -179,6 +182,5 @@ def _sync_folder(folder: Path) -> None:
 def _fail(path: Path, error: OSError) -> NoReturn:
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         text = f"{path}: no space for it ({error.strerror}); free some or use --outdir"
-        raise ResourceError(text) from error
-    text = f"{path}: it cannot be written ({error.strerror}); use --outdir for another folder"
-    raise ConvertError(text) from error
+        raise ResourceError(one_line(text)) from error
+    refuse(f"{path}: it cannot be written ({error.strerror}); use --outdir for another folder")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .errors import ModelError
+from .faults import one_line
 from .ggml_types import SCALAR_FORMATS, TENSOR_TYPES, TensorType, ValueType
 
 _MAX_KEY = 65535
@@ -212,5 +213,4 @@ class Scanner:
 
 def fail(path: Path, fault: str, remedy: str) -> NoReturn:
     """Raise the one-line ModelError for a fault of a file."""
-    text = f"{path}: {fault}; {remedy}"
-    raise ModelError(text)
+    raise ModelError(one_line(f"{path}: {fault}; {remedy}"))

@@ -228,6 +228,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"rms_norm_eps": None}, "rms_norm_eps is missing"),
     ({"rms_norm_eps": "1e-6"}, "rms_norm_eps is '1e-6'; expected a number"),
     ({"rms_norm_eps": float("nan")}, "expected a finite number"),
+    ({"rope_theta": 10**400}, "rope_theta is 1000000"),
     ({"rope_theta": -1.0}, "expected a finite number above 0"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "rope_type is 'llama3'"),
     ({"rope_scaling": {"rope_type": ["yarn"]}}, "rope_type is ['yarn']"),

@@ -147,9 +147,31 @@ def test_the_source_is_never_overwritten(draft: Path, target: Path) -> None:
     path = draft / "small-BF16.gguf"
     path.symlink_to("model.safetensors")
     before = (draft / "model.safetensors").read_bytes()
-    with pytest.raises(ConvertError, match="would overwrite the source"):
+    with pytest.raises(ConvertError, match=r"would overwrite .*model.safetensors, which is read"):
         convert(draft, target, force=True)
     assert (draft / "model.safetensors").read_bytes() == before
+
+
+def test_the_target_is_never_overwritten(draft: Path, target: Path, tmp_path: Path) -> None:
+    before = target.read_bytes()
+    path = target.rename(tmp_path / "t-BF16.gguf")
+    with pytest.raises(ConvertError, match="would overwrite"):
+        convert(draft, path, name="t", outdir=tmp_path, force=True)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_made_in_vain_is_removed(draft: Path, target: Path, tmp_path: Path) -> None:
+    def stop(done: int, total: int, name: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(draft, target, outdir=tmp_path / "a" / "b", progress=stop)
+    assert not (tmp_path / "a").exists()
+
+
+def test_threads_are_at_least_one(draft: Path, target: Path) -> None:
+    with pytest.raises(UsageError, match="threads is 0; expected at least 1"):
+        convert(draft, target, threads=0)
 
 
 def test_an_unwritable_place(draft: Path, target: Path, tmp_path: Path) -> None:
