@@ -2,17 +2,14 @@
 
 #include "ggml.h"
 #include "llama_ext.h"
+#include "rows.h"
 
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,9 +22,6 @@ namespace {
 constexpr uint32_t max_layers = 512; // llama.cpp's LLAMA_MAX_LAYERS; more is an assertion there
 constexpr int64_t max_dim = int64_t(1) << 31;
 constexpr size_t max_tensors = 1 << 16;
-
-// Rows a thread takes at a time: the f32 copy of them stays in the second-level cache.
-constexpr int64_t values_per_step = 1 << 15;
 
 using Shape = std::vector<int64_t>;
 using NamedShapes = std::vector<std::pair<std::string, Shape>>;
@@ -151,116 +145,6 @@ std::vector<int> quantized_types(const std::string & architecture, int ftype, ui
     return types;
 }
 
-struct Job {
-    const char * source;
-    char * target;
-    ggml_type source_type;
-    ggml_type target_type;
-    int64_t rows;
-    int64_t columns;
-};
-
-void to_f32(const Job & job, const char * source, float * values, int64_t count) {
-    switch (job.source_type) {
-    case GGML_TYPE_F16:
-        ggml_fp16_to_fp32_row(reinterpret_cast<const ggml_fp16_t *>(source), values, count);
-        break;
-    case GGML_TYPE_BF16:
-        ggml_bf16_to_fp32_row(reinterpret_cast<const ggml_bf16_t *>(source), values, count);
-        break;
-    default:
-        // copied even when f32 already: the buffer need not be aligned for float
-        std::memcpy(values, source, static_cast<size_t>(count) * sizeof(float));
-    }
-}
-
-// f16 values that became infinite; their sources are finite
-int64_t count_overflows(const char * target, int64_t count) {
-    int64_t overflows = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        uint16_t bits;
-        std::memcpy(&bits, target + i * 2, sizeof(bits));
-        overflows += (bits & 0x7fff) == 0x7c00;
-    }
-    return overflows;
-}
-
-// The value of Outcome::bad_row when nothing is wrong.
-constexpr int64_t none = -1;
-
-struct Outcome {
-    std::atomic<int64_t> next{0};
-    std::atomic<int64_t> overflows{0};
-    std::atomic<int64_t> bad_row{none};    // near it a value does not fit the target type
-    std::atomic<int64_t> not_finite{none}; // near it a source value is infinite or not a number
-    std::atomic<bool> out_of_memory{false};
-};
-
-void work(const Job & job, Outcome & outcome) {
-    const int64_t step = std::max<int64_t>(1, values_per_step / job.columns);
-    const size_t source_row = ggml_row_size(job.source_type, job.columns);
-    const size_t target_row = ggml_row_size(job.target_type, job.columns);
-    std::vector<float> values(static_cast<size_t>(step * job.columns));
-    while (outcome.bad_row == none && outcome.not_finite == none) {
-        const int64_t first = outcome.next.fetch_add(step);
-        if (first >= job.rows) {
-            return;
-        }
-        const int64_t rows = std::min(step, job.rows - first);
-        const int64_t count = rows * job.columns;
-        char * target = job.target + first * target_row;
-        const char * source = job.source + first * source_row;
-        // llama.cpp's own check, which its quantizer makes too: a NaN would end up as some number
-        if (!ggml_validate_row_data(job.source_type, source, rows * source_row)) {
-            outcome.not_finite = first;
-            return;
-        }
-        if (job.source_type == job.target_type) {
-            std::memcpy(target, source, rows * source_row);
-            continue;
-        }
-        to_f32(job, source, values.data(), count);
-        ggml_quantize_chunk(job.target_type, values.data(), target, 0, rows, job.columns, nullptr);
-        if (job.target_type == GGML_TYPE_F16) {
-            outcome.overflows += count_overflows(target, count);
-        } else if (ggml_is_quantized(job.target_type) &&
-                   !ggml_validate_row_data(job.target_type, target, rows * target_row)) {
-            outcome.bad_row = first;
-        }
-    }
-}
-
-// An exception that left a helper thread would end the process.
-void work_safely(const Job & job, Outcome & outcome) noexcept {
-    try {
-        work(job, outcome);
-    } catch (const std::exception &) {
-        outcome.out_of_memory = true;
-        outcome.next = job.rows;
-    }
-}
-
-void run(const Job & job, int threads, Outcome & outcome) {
-    const int64_t step = std::max<int64_t>(1, values_per_step / job.columns);
-    const int64_t useful = std::min<int64_t>(threads, (job.rows + step - 1) / step);
-    std::vector<std::thread> helpers;
-    helpers.reserve(static_cast<size_t>(useful));
-    for (int64_t i = 1; i < useful; ++i) {
-        try {
-            helpers.emplace_back(work_safely, std::cref(job), std::ref(outcome));
-        } catch (const std::system_error &) {
-            break; // no more threads to be had: the ones there are do it all
-        }
-    }
-    work_safely(job, outcome);
-    for (std::thread & helper : helpers) {
-        helper.join();
-    }
-    if (outcome.out_of_memory) {
-        throw std::bad_alloc();
-    }
-}
-
 py::buffer_info contiguous(const py::buffer & buffer, const char * which, bool writable) {
     py::buffer_info info = buffer.request(writable);
     py::ssize_t expected = info.itemsize;
@@ -281,7 +165,7 @@ void check_size(const py::buffer_info & info, const char * which, size_t needed)
     }
 }
 
-Job checked_job(int source_type, int target_type, int64_t rows, int64_t columns) {
+RowJob checked_job(int source_type, int target_type, int64_t rows, int64_t columns) {
     const ggml_type from = checked_type(source_type);
     const ggml_type to = checked_type(target_type);
     if (from != GGML_TYPE_F32 && from != GGML_TYPE_F16 && from != GGML_TYPE_BF16) {
@@ -304,9 +188,9 @@ Job checked_job(int source_type, int target_type, int64_t rows, int64_t columns)
 }
 
 // Convert `rows` x `columns` values; returns how many overflowed in f16. See bind_quantize for the contract.
-int64_t convert_rows(const py::buffer & source, int source_type, const py::buffer & target, int target_type,
-                     int64_t rows, int64_t columns, int threads) {
-    Job job = checked_job(source_type, target_type, rows, columns);
+int64_t convert_buffers(const py::buffer & source, int source_type, const py::buffer & target,
+                        int target_type, int64_t rows, int64_t columns, int threads) {
+    RowJob job = checked_job(source_type, target_type, rows, columns);
     const py::buffer_info from = contiguous(source, "source", false);
     const py::buffer_info to = contiguous(target, "target", true);
     check_size(from, "source", static_cast<size_t>(rows) * ggml_row_size(job.source_type, columns));
@@ -317,20 +201,20 @@ int64_t convert_rows(const py::buffer & source, int source_type, const py::buffe
     job.source = static_cast<const char *>(from.ptr);
     job.target = static_cast<char *>(to.ptr);
 
-    Outcome outcome;
+    RowResult result;
     {
         const py::gil_scoped_release release;
-        run(job, std::clamp(threads, 1, 256), outcome);
+        result = convert_rows(job, std::clamp(threads, 1, 256));
     }
-    if (outcome.not_finite != none) {
-        throw py::value_error("near row " + std::to_string(outcome.not_finite.load()) +
+    if (result.not_finite >= 0) {
+        throw py::value_error("near row " + std::to_string(result.not_finite) +
                               " a value is infinite or not a number");
     }
-    if (outcome.bad_row != none) {
-        throw py::value_error("near row " + std::to_string(outcome.bad_row.load()) +
-                              " a value is too large for " + ggml_type_name(job.target_type));
+    if (result.bad_row >= 0) {
+        throw py::value_error("near row " + std::to_string(result.bad_row) + " a value is too large for " +
+                              ggml_type_name(job.target_type));
     }
-    return outcome.overflows;
+    return result.overflows;
 }
 
 } // namespace
@@ -345,7 +229,7 @@ void bind_quantize(py::module_ & module) {
         "the order.\nTensors that llama.cpp does not quantise come back as F32. Raises ValueError for a "
         "name or shape out of range,\nRuntimeError for an unknown architecture.");
     module.def(
-        "convert_rows", &convert_rows, py::arg("source"), py::arg("source_type"), py::arg("target"),
+        "convert_rows", &convert_buffers, py::arg("source"), py::arg("source_type"), py::arg("target"),
         py::arg("target_type"), py::arg("rows"), py::arg("columns"), py::arg("threads") = 1,
         "Convert `rows` x `columns` values from f32, f16 or bf16 to a ggml type, into `target`.\n\n"
         "Both buffers must have exactly the size their type needs. Works without the GIL on `threads` "

@@ -86,11 +86,20 @@ def test_f16_overflow_is_counted() -> None:
         (1e38, "near row 0 a value is too large for q5_K"),
     ],
 )
-def test_values_a_block_cannot_hold(value: float, match: str) -> None:
+def test_values_a_block_cannot_hold(
+    value: float, match: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     values = make_values("z", 512)
     values[300] = value
     with pytest.raises(ValueError, match=match):
         core().convert_rows(values.tobytes(), F32, bytearray(352), Q5_K, 2, 256)
+    assert capfd.readouterr().err == ""  # ggml's own check would print
+
+
+def test_large_values_that_fit_are_taken() -> None:
+    values = make_values("large", 512, scale=2e6)
+    core().convert_rows(values.tobytes(), F32, bytearray(352), Q5_K, 2, 256)
+    core().convert_rows(values.tobytes(), F32, bytearray(544), Q8_0, 2, 256)
 
 
 @pytest.mark.parametrize(
