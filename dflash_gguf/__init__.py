@@ -51,5 +51,16 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         text = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(text)
-    home = import_module(f".{_HOMES.get(name, 'errors')}", __name__)
+    try:
+        home = import_module(f".{_HOMES.get(name, 'errors')}", __name__)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(f"{__name__}."):
+            raise
+        from .errors import NOT_INSTALLED, DflashError
+
+        raise DflashError(NOT_INSTALLED) from None
     return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

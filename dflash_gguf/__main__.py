@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -11,7 +12,7 @@ from . import __version__
 from .commands.convert import convert
 from .commands.devices import devices
 from .commands.run import run
-from .errors import DflashError
+from .errors import NOT_INSTALLED, DflashError
 
 app = typer.Typer(
     name="dflash-gguf",
@@ -34,7 +35,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print it."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
     ),
 ) -> None:
     pass
@@ -42,19 +43,43 @@ def _options(
 
 def main() -> None:
     """Run a command and exit: 0, or 1 error, 2 usage, 3 model, 4 resources, 130 interrupted."""
+    _steady_streams()
     try:
         app()
     except DflashError as error:
-        if os.environ.get("DFLASH_GGUF_DEBUG"):
+        _fail(error, str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(f"{__package__}."):
             raise
-        print(f"dflash-gguf: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        _fail(error, NOT_INSTALLED, 1)
     except BrokenPipeError:
         # the reader has gone; keep Python from complaining once more at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except MemoryError as error:
+        _fail(error, "out of memory; give a smaller context (-c) or a smaller model", 4)
+    except OSError as error:
+        _fail(error, f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(error: Exception, text: str, code: int) -> NoReturn:
+    if os.environ.get("DFLASH_GGUF_DEBUG"):
+        raise error
+    print(f"dflash-gguf: {text}", file=sys.stderr)  # noqa: T201
+    sys.exit(code)
+
+
+def _steady_streams() -> None:
+    """Keep closed streams and narrow encodings from ending an answer."""
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace" if name != "stderr" else "backslashreplace")
 
 
 if __name__ == "__main__":

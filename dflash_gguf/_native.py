@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module, metadata
 from types import ModuleType
 
-from .errors import DflashError
+from .errors import NOT_INSTALLED, DflashError
 
 LLAMA_CPP_PYTHON = "0.3.36"
 
@@ -29,11 +29,7 @@ def core() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != f"{__package__}._core":
             raise
-        text = (
-            "the compiled part dflash_gguf._core is missing here: this looks like the source folder, not an "
-            "installed package; run 'pip install .' in it, then start Python in another folder"
-        )
-        raise DflashError(text) from None
+        raise DflashError(NOT_INSTALLED) from None
     except ImportError as error:
         text = (
             f"dflash_gguf._core does not load with the installed llama-cpp-python ({error}); "

@@ -10,7 +10,10 @@ from .text import Utf8Stream
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one round added to an answer: never an empty token list, possibly an empty text."""
+    """What was added to an answer: its tokens and the text that they completed, which may be none yet.
+
+    The last chunk carries the finish_reason; it alone may have no tokens.
+    """
 
     text: str
     tokens: tuple[int, ...]
@@ -27,7 +30,7 @@ class Answer:
         text: what they spell, without end tokens.
         finish_reason: "stop" (an end token), "length" (the limit or the context's edge), "cancelled", or
             None while it goes on.
-        stats: counts and times so far.
+        stats: counts and times; None while it goes on.
     """
 
     prompt: tuple[int, ...]

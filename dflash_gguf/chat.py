@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .errors import ResourceError
-from .terminal import say, write
+from .errors import ResourceError, UsageError
+from .terminal import interrupts, say, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,53 +29,81 @@ class Turns:
 def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
     """Stream one answer to stdout and its statistics line to stderr.
 
-    Ctrl-C ends it: what was said stays, its finish_reason is "cancelled".
+    Ctrl-C ends it after the round in progress: what was said stays, its finish_reason is "cancelled". A
+    second one raises KeyboardInterrupt.
     """
-    if isinstance(prompt, str) and not engine.has_chat_template and not turns.quiet:
-        say("warning: the target has no chat template; the prompt is taken as plain text")
-    answer = engine.start(prompt, max_tokens=turns.max_tokens, block=turns.block, **turns.template)
+    answer = engine.start(
+        prompt, max_tokens=turns.max_tokens, block=turns.block, template=turns.template
+    )
     warned = len(engine.warnings)
     try:
-        while answer.finish_reason is None:
-            for _, chunk in engine.step():
-                write(chunk.text)
-    except KeyboardInterrupt:
-        engine.cancel(answer)
-    write("\n")
+        with interrupts() as pressed:
+            while answer.finish_reason is None:
+                for _, chunk in engine.step():
+                    write(chunk.text)
+                if pressed():
+                    engine.cancel(answer)
+    finally:
+        write("\n")
     for warning in engine.warnings[warned:]:
         say(f"warning: {warning}")
-    if answer.stats is not None and not turns.quiet:
-        say(answer.stats.line())
+    if not turns.quiet:
+        _summarise(engine, answer)
     return answer
 
 
 def chat(engine: Engine, turns: Turns) -> None:
     """Read messages until end of input or /exit; a conversation is kept.
 
-    Ctrl-C ends a turn and keeps what was said. Off a terminal every line of stdin is a message.
+    Ctrl-C ends a turn and keeps what was said. Off a terminal every line of stdin is a message, and an error
+    ends the chat; on one, the message that caused it is dropped.
     """
-    read = _reader()
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    read = _prompted() if on_terminal else _piped()
+    warn_without_template(engine, turns)
     messages: list[dict[str, str]] = []
     while (text := read()) is not None:
         if not text.strip():
             continue
         if text.strip() in {"/exit", "/quit", "/bye"}:
             return
-        messages.append({"role": "user", "content": text.rstrip("\n")})
+        messages.append({"role": "user", "content": text})
         prompt: Prompt = messages if engine.has_chat_template else text
         try:
             answer = answer_once(engine, prompt, turns)
-        except ResourceError as error:
+        except (ResourceError, UsageError) as error:
+            if not on_terminal:
+                raise
             messages.pop()
             say(f"{error}; /exit leaves")
             continue
         messages.append({"role": "assistant", "content": answer.text})
 
 
-def _reader() -> Callable[[], str | None]:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        lines = iter(sys.stdin)
-        return lambda: next(lines, None)
+def warn_without_template(engine: Engine, turns: Turns) -> None:
+    """Say that prompts will be plain text, if they will."""
+    if not engine.has_chat_template and not turns.quiet:
+        say("warning: the target has no chat template; the prompt is taken as plain text")
+
+
+def _summarise(engine: Engine, answer: Answer) -> None:
+    if len(answer.prompt) + len(answer.tokens) >= engine.n_ctx:
+        say(f"note: the context of {engine.n_ctx} tokens is full; a larger one: -c")
+    if answer.stats is not None:
+        say(answer.stats.line())
+
+
+def _piped() -> Callable[[], str | None]:
+    lines = iter(sys.stdin)
+
+    def read() -> str | None:
+        line = next(lines, None)
+        return None if line is None else line.rstrip("\r\n")
+
+    return read
+
+
+def _prompted() -> Callable[[], str | None]:
     from prompt_toolkit import PromptSession
 
     session: PromptSession[str] = PromptSession()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import __version__
 from .errors import ModelError
+from .gguf_file import GgufFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,24 +27,39 @@ def cache_folder() -> Path:
 def find_draft(given: Path, target: Path) -> Path:
     """Return the GGUF that `--draft` means.
 
-    A file is itself. Of a folder's GGUF files the largest, the one closest to the checkpoint, is taken; a
-    folder with a checkpoint only is converted to bf16 once, into the cache. Both are logged at INFO.
+    A GGUF is itself. Of a folder's drafters the largest GGUF, the one closest to the checkpoint, is taken; a
+    folder with a checkpoint only, or a checkpoint, is converted to bf16 once, into the cache. Both are
+    logged at INFO.
 
     Raises ModelError if there is neither, ConvertError if the checkpoint cannot be converted.
     """
+    if given.is_file() and given.name.endswith((".safetensors", ".safetensors.index.json")):
+        return _converted(given, target)
     if not given.is_dir():
         return given
-    files = sorted(given.glob("*.gguf"), key=lambda path: (-path.stat().st_size, path.name))
-    if files:
-        _LOG.info("draft: %s", files[0])
-        return files[0]
+    files = [path for path in given.glob("*.gguf") if path.is_file()]
+    drafters = [path for path in files if _is_drafter(path)]
+    if drafters:
+        chosen = min(drafters, key=lambda path: (-path.stat().st_size, path.name))
+        _LOG.info("draft: %s", chosen)
+        return chosen
     if not any(given.glob("*.safetensors*")):
+        found = ", ".join(sorted(path.name for path in files)) or "neither"
         text = (
-            f"{given}: expected a folder with a drafter's .gguf or its model.safetensors, found neither; give "
-            "the drafter's file"
+            f"{given}: expected a folder with a drafter's .gguf or its model.safetensors, found {found}; "
+            "give the drafter's file"
         )
         raise ModelError(text)
     return _converted(given, target)
+
+
+def _is_drafter(path: Path) -> bool:
+    # a folder may hold the target too; forks' drafters count, so that what is wrong with them gets said
+    try:
+        with GgufFile(path) as file:
+            return file.architecture.startswith("dflash") or file.architecture == "dspark"
+    except ModelError:
+        return False
 
 
 def _converted(source: Path, target: Path) -> Path:
@@ -61,11 +77,13 @@ def _converted(source: Path, target: Path) -> Path:
 def _identity(source: Path, target: Path) -> str:
     """Name a conversion by what would change it: the files' places, sizes and times, and our version."""
     digest = hashlib.sha256(__version__.encode())
+    folder = source if source.is_dir() else source.parent
     inputs = [
+        source,
         target,
-        *(p for p in source.iterdir() if p.suffix in {".json", ".safetensors", ".pt"}),
+        *(path for path in folder.iterdir() if path.suffix in {".json", ".safetensors"}),
     ]
-    for path in sorted(inputs):
+    for path in sorted(path for path in inputs if path.is_file()):
         stat = path.stat()
         digest.update(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ._native import core
@@ -27,13 +28,17 @@ Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
 
 @dataclass(slots=True)
 class Parts:
-    """The opened pieces of an engine: `drafter` None and `draft_block` 1 without a draft model."""
+    """The opened pieces of an engine: `drafter` None and `draft_block` 1 without a draft model.
+
+    `sequences`: answers that the contexts have room for at the same time.
+    """
 
     model: _core.Model
     target: _core.Target
     drafter: _core.Drafter | None
     draft_block: int
     session: _core.Session
+    sequences: int
 
 
 class Engine:
@@ -75,28 +80,36 @@ class Engine:
         """Whether any answer is unfinished."""
         return bool(self._answers)
 
-    def encode(self, prompt: Prompt, *, raw: bool = False, **template: Any) -> list[int]:
+    @property
+    def free(self) -> int:
+        """Answers that can be started now, next to those in progress."""
+        return self._open().sequences - len(self._answers)
+
+    def encode(
+        self, prompt: Prompt, *, raw: bool = False, template: Mapping[str, Any] | None = None
+    ) -> list[int]:
         """Return the token ids of a prompt.
 
         Args:
             prompt: text, taken as one user message unless `raw`; messages with role and content; or ids.
             raw: take text as it is, special tokens included, without the chat template.
-            template: arguments for the chat template, such as enable_thinking=False.
+            template: arguments for the chat template, such as {"enable_thinking": False}.
+
+        Raises UsageError if it is none of these or the template refuses the messages.
         """
         self._open()
         if isinstance(prompt, str):
             if raw or not self.has_chat_template:
                 return self._prompter.raw(prompt)
-            return self._prompter.chat([{"role": "user", "content": prompt}], **template)
-        if all(isinstance(item, int) for item in prompt):
-            return [int(item) for item in prompt if isinstance(item, int)]
-        messages = [item for item in prompt if not isinstance(item, int)]
-        return self._prompter.chat(messages, **template)
-
-    def render(self, messages: Sequence[Message], **template: Any) -> str:
-        """Return a conversation as the text the target's chat template makes of it."""
-        self._open()
-        return self._prompter.render(messages, **template)
+            return self._prompter.chat([{"role": "user", "content": prompt}], template)
+        if isinstance(prompt, bytes | Mapping) or not hasattr(prompt, "__iter__"):
+            text = f"the prompt is {type(prompt).__name__}; expected text, messages or token ids"
+            raise UsageError(text)
+        items: list[Any] = list(prompt)
+        ids = [int(item) for item in items if isinstance(item, Integral)]
+        if len(ids) == len(items):
+            return ids
+        return self._prompter.chat(items, template)
 
     def start(
         self,
@@ -106,7 +119,7 @@ class Engine:
         block: int | None = None,
         ignore_end: bool = False,
         raw: bool = False,
-        **template: Any,
+        template: Mapping[str, Any] | None = None,
     ) -> Answer:
         """Queue a request; `step` makes it grow.
 
@@ -117,22 +130,19 @@ class Engine:
             ignore_end: go on after end tokens (for measurements).
 
         Raises UsageError, naming the numbers, if the request does not fit the engine, ResourceError if the
-        prompt does not fit the context.
+        prompt does not fit the context or no further answer can be taken.
         """
         parts = self._open()
-        tokens = self.encode(prompt, raw=raw, **template)
-        if len(tokens) >= self.n_ctx:
-            text = (
-                f"the prompt has {len(tokens)} tokens, the context holds {self.n_ctx} and one must be left "
-                "for the answer; raise the context (-c) or shorten the prompt"
-            )
-            raise ResourceError(text)
-        width = self.block if block is None else block
+        width = self.block if block is None else _whole("block", block)
+        limit = self.n_ctx if max_tokens is None else _whole("max_tokens", max_tokens)
+        tokens = self.encode(prompt, raw=raw, template=template)
+        self._check_room(tokens)
         stops = frozenset() if ignore_end else self._ends
-        limit = self.n_ctx if max_tokens is None else max_tokens
         try:
-            number = parts.session.add(tokens, max_tokens=limit, block=width, stops=set(stops))
-        except (ValueError, TypeError, OverflowError) as error:
+            number = parts.session.add(
+                tokens, max_tokens=min(limit, self.n_ctx), block=width, stops=set(stops)
+            )
+        except ValueError as error:
             raise UsageError(str(error)) from None
         answer = Answer(prompt=tuple(tokens), block=width if parts.drafter else 1, id=number)
         self._answers[number] = answer
@@ -148,7 +158,7 @@ class Engine:
             return []
         try:
             outputs = parts.session.step()
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
             for answer in list(self._answers.values()):
                 self.cancel(answer)
             raise DflashError(str(error)) from error
@@ -160,6 +170,9 @@ class Engine:
         self._open()
         if answer.finish_reason is not None:
             return Chunk("", (), answer.finish_reason)
+        if self._answers.get(answer.id) is not answer:
+            text = "the answer belongs to another engine; cancel it there"
+            raise UsageError(text)
         chunk = answer.add([], b"", "cancelled")
         self._retire(answer)
         return chunk
@@ -170,12 +183,19 @@ class Engine:
         Leaving the iteration early cancels the answer.
         """
         answer = self.start(prompt, **options)
+        said = counted = 0
         try:
-            while answer.finish_reason is None:
-                yield from (chunk for owner, chunk in self.step() if owner is answer)
+            while True:
+                # another answer's loop may have taken the steps in which this one grew
+                if len(answer.tokens) > counted or answer.finish_reason is not None:
+                    text, tokens = answer.text[said:], tuple(answer.tokens[counted:])
+                    said, counted = len(answer.text), len(answer.tokens)
+                    yield Chunk(text, tokens, answer.finish_reason)
+                if answer.finish_reason is not None:
+                    return
+                self.step()
         finally:
-            if self._parts is not None:
-                self.cancel(answer)
+            self._leave(answer)
 
     def generate(self, prompt: Prompt, **options: Any) -> Answer:
         """Return a whole answer. Options as for `start`."""
@@ -184,8 +204,7 @@ class Engine:
             while answer.finish_reason is None:
                 self.step()
         finally:
-            if self._parts is not None:
-                self.cancel(answer)
+            self._leave(answer)
         return answer
 
     def times(self) -> dict[str, float]:
@@ -195,8 +214,10 @@ class Engine:
         return {name: getattr(times, name) * 1e-9 for name in names}
 
     def close(self) -> None:
-        """Free the models and contexts."""
+        """Free the models and contexts; answers in progress end as cancelled."""
         self._parts = None
+        for answer in self._answers.values():
+            answer.add([], b"", "cancelled")
         self._answers.clear()
 
     def __enter__(self) -> Self:
@@ -213,6 +234,29 @@ class Engine:
             text = "an engine belongs to the thread that loaded it; use a Worker to share it"
             raise UsageError(text)
         return self._parts
+
+    def _check_room(self, tokens: list[int]) -> None:
+        n_vocab = self._open().model.n_vocab
+        for token in tokens:
+            if not 0 <= token < n_vocab:
+                text = f"token {token} is outside the vocabulary of {n_vocab}"
+                raise UsageError(text)
+        if len(tokens) >= self.n_ctx:
+            text = (
+                f"the prompt has {len(tokens)} tokens, the context holds {self.n_ctx} and one must be left "
+                "for the answer; raise the context (-c) or shorten the prompt"
+            )
+            raise ResourceError(text)
+        if self.free < 1:
+            text = (
+                f"{len(self._answers)} answers are in progress and no more fit; wait for one to end, or "
+                "load with more `sequences`"
+            )
+            raise ResourceError(text)
+
+    def _leave(self, answer: Answer) -> None:
+        if self._parts is not None:
+            self.cancel(answer)
 
     def _collect(self, output: _core.Output) -> tuple[Answer, Chunk]:
         parts = self._open()
@@ -235,3 +279,10 @@ class Engine:
             self.warnings.append(
                 f"drafting stopped, plain decoding goes on: {session.draft_failure}"
             )
+
+
+def _whole(name: str, value: object) -> int:
+    if not isinstance(value, Integral):
+        text = f"{name} is {value!r}; expected a whole number"
+        raise UsageError(text)
+    return int(value)

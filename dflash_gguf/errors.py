@@ -6,11 +6,20 @@ and ends with the kind's `exit_code`; `DFLASH_GGUF_DEBUG=1` shows the traceback 
 
 from __future__ import annotations
 
+NOT_INSTALLED = (
+    "the compiled and installed parts of dflash_gguf are missing here: this looks like the source folder, not "
+    "an installed package; run 'pip install .' in it, then start Python in another folder"
+)
+
 
 class DflashError(Exception):
     """Base of everything this package raises on purpose; exit code 1."""
 
     exit_code = 1
+
+    def __init__(self, text: str) -> None:
+        # texts of llama.cpp, of templates and of the system end up in ours, with line breaks of their own
+        super().__init__(" ".join(text.split("\n")).strip())
 
 
 class UsageError(DflashError):

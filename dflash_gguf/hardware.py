@@ -54,7 +54,8 @@ def gpu_layers(asked: int | None) -> int:
         return -1 if available else 0
     if asked != 0 and not available:
         text = (
-            f"-ngl {asked}: this llama.cpp was built without a GPU backend; rebuild it: {REBUILD}"
+            f"{'all' if asked < 0 else asked} layers are to go to the GPU (-ngl, -ngld), but this llama.cpp "
+            f"was built without a GPU backend; rebuild it: {REBUILD}"
         )
         raise ResourceError(text)
     return asked

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._native import core
 from .engine import Engine, Parts
-from .errors import ModelError, ResourceError, UsageError
+from .errors import DflashError, ModelError, ResourceError, UsageError
 from .hardware import check_devices, default_threads, gpu_layers
 from .pair import Draft, check_pair, check_target
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _DEFAULT_CTX = 8192
 _PREFILL_ROWS = 256  # each tap reserves n_embd floats per row of a batch
 _INJECT_ROWS = 128
+_INT_MAX = 2**31 - 1
+_MAX_SEQUENCES = 256  # llama.cpp's own limit
+_MAX_THREADS = 512  # and ggml's
 _KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
 
 
@@ -64,17 +67,17 @@ def load(
         target: GGUF file of the target.
         draft: GGUF file of its drafter, or a folder with one or with the drafter's checkpoint.
         options: how; single fields may be given as keywords instead, e.g. `load(t, d, threads=4)`.
-        progress: called with 0..1 while the target's weights load; returning False stops the load.
+        progress: called with 0..1 while the target's weights load; returning False stops the load with a
+            DflashError.
 
     Raises ModelError if a file is broken or the two do not fit, ResourceError for context or devices that
     cannot be had, UsageError for options that make no sense.
     """
     chosen = _settle(options or Options(), settings)
     target_path = Path(target)
+    check_target(target_path)
     facts: Draft | None = None
-    if draft is None:
-        check_target(target_path)
-    else:
+    if draft is not None:
         from .draft_file import find_draft
 
         facts = check_pair(target_path, find_draft(Path(draft), target_path))
@@ -84,25 +87,28 @@ def load(
 
 
 def _settle(options: Options, settings: dict[str, object]) -> Options:
-    try:
-        chosen = replace(options, **settings)  # type: ignore[arg-type]
-    except TypeError as error:
-        text = f"unknown option: {error}"
-        raise UsageError(text) from None
-    numbers = {
-        "context": chosen.context,
-        "max_block": chosen.max_block,
-        "sequences": chosen.sequences,
-        "threads": chosen.threads,
-    }
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            text = f"{name} is {number}; at least 1 is needed"
+    known = [field.name for field in fields(Options)]
+    for name in settings:
+        if name not in known:
+            text = f"there is no option '{name}'; expected one of {', '.join(known)}"
             raise UsageError(text)
+    chosen = replace(options, **settings)  # type: ignore[arg-type]
+    _check_number("sequences", chosen.sequences, 1, _MAX_SEQUENCES)
+    _check_number("threads", chosen.threads, 1, _MAX_THREADS)
+    _check_number("context", chosen.context, 1, _INT_MAX // chosen.sequences)
+    _check_number("max_block", chosen.max_block, 1, _INT_MAX // chosen.sequences)
+    _check_number("gpu_layers", chosen.gpu_layers, -1, _INT_MAX)
+    _check_number("draft_gpu_layers", chosen.draft_gpu_layers, -1, _INT_MAX)
     if chosen.kv_type not in _KV_TYPES:
-        text = f"kv_type is '{chosen.kv_type}'; expected one of {', '.join(_KV_TYPES)}"
+        text = f"kv_type is {chosen.kv_type!r}; expected one of {', '.join(_KV_TYPES)}"
         raise UsageError(text)
     return chosen
+
+
+def _check_number(name: str, number: object, least: int, most: int) -> None:
+    if number is not None and not (isinstance(number, int) and least <= number <= most):
+        text = f"{name} is {number!r}; expected a whole number from {least} to {most}"
+        raise UsageError(text)
 
 
 def _check_devices(options: Options) -> None:
@@ -120,11 +126,26 @@ def _open_model(
     devices: tuple[str, ...],
     progress: Callable[[float], bool] | None = None,
 ) -> _core.Model:
+    stopped: list[BaseException | None] = []
+
+    # always given, since Python sees a Ctrl-C only while Python code runs
+    def report(fraction: float) -> bool:
+        try:
+            if progress is None or progress(fraction) is not False:
+                return True
+            stopped.append(None)
+        except BaseException as error:  # noqa: BLE001 (raised again behind llama.cpp)
+            stopped.append(error)
+        return False
+
     try:
         model: _core.Model = core().Model(
-            str(path), n_gpu_layers=gpu_layers(layers), devices=list(devices), progress=progress
+            str(path), n_gpu_layers=gpu_layers(layers), devices=list(devices), progress=report
         )
     except RuntimeError as error:
+        if stopped:
+            text = f"{path}: the load was stopped"
+            raise stopped[0] or DflashError(text) from None
         text = f"{path}: llama.cpp cannot load it ({error}); is the file complete?"
         raise ModelError(text) from error
     return model
@@ -138,26 +159,21 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
         raise UsageError(text)
     params = _target_params(model, block, options)
     context = _open_context(model, params)
-    target = native.Target(
-        context, draft_model.taps if (draft_model := _draft_model(draft, options)) else []
-    )
-    drafter = None
-    if draft is not None and draft_model is not None:
-        causal = draft.causal if options.causal is None else options.causal
+    drafter, taps = None, []
+    if draft is not None:
+        draft_model = _open_model(draft.path, options.draft_gpu_layers, options.draft_devices)
+        taps = draft_model.taps
         child = _open_context(draft_model, _draft_params(params, block), parent=context)
+        causal = draft.causal if options.causal is None else options.causal
         drafter = native.ModelDrafter(child, draft.mask, causal)
+    target = native.Target(context, taps)
     try:
         session = native.Session(target, drafter, block)
     except ValueError as error:
         text = f"this target cannot verify blocks: {error}; run it without a drafter or with a narrower block"
         raise ModelError(text) from None
-    return Parts(model, target, drafter, draft.block if draft else 1, session)
-
-
-def _draft_model(draft: Draft | None, options: Options) -> _core.Model | None:
-    if draft is None:
-        return None
-    return _open_model(draft.path, options.draft_gpu_layers, options.draft_devices)
+    trained = draft.block if draft else 1
+    return Parts(model, target, drafter, trained, session, options.sequences)
 
 
 def _target_params(model: _core.Model, block: int, options: Options) -> _core.ContextParams:
@@ -190,7 +206,7 @@ def _open_context(
 ) -> _core.Context:
     try:
         context: _core.Context = core().Context(model, params, parent)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         text = (
             f"no memory for a context of {params.n_ctx} tokens ({error}); give a smaller one (-c)"
         )

@@ -14,6 +14,29 @@ from .gguf_file import GgufFile
 
 _FORKS = ("dflash-draft", "dflash_draft", "dspark")
 
+# llama.cpp has silent defaults for some of these; a wrong one shows in nothing but low acceptance
+_NEEDED = (
+    "tokenizer.ggml.mask_token_id",
+    "tokenizer.ggml.tokens",
+    *(
+        f"dflash.{key}"
+        for key in (
+            "target_layers",
+            "block_size",
+            "block_count",
+            "context_length",
+            "embedding_length",
+            "feed_forward_length",
+            "attention.head_count",
+            "attention.head_count_kv",
+            "attention.layer_norm_rms_epsilon",
+            "rope.freq_base",
+        )
+    ),
+)
+_WINDOW = ("dflash.attention.sliding_window", "dflash.attention.sliding_window_pattern")
+_OLDER_TOOL = "the file was converted by an older tool; convert it again with 'dflash-gguf convert'"
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -69,24 +92,22 @@ def _read_draft(file: GgufFile) -> Draft:
             "is this the target? Then give it as --target"
         )
     _refuse_variants(file)
-    for key in ("dflash.target_layers", "tokenizer.ggml.mask_token_id", "dflash.block_size"):
+    half = [key for key in _WINDOW if key in file.fields]
+    for key in (*_NEEDED, *(_WINDOW if half else ())):
         if key not in file.fields:
-            _fail(
-                f"{file.path}: the key {key} is missing; the file was converted by an older tool; "
-                "convert it again with 'dflash-gguf convert'"
-            )
-    taps = tuple(int(tap) for tap in file.array("dflash.target_layers"))
+            _fail(f"{file.path}: the key {key} is missing; {_OLDER_TOOL}")
+    taps = [tap for tap in file.array("dflash.target_layers") if type(tap) is int]
     block = file.integer("dflash.block_size")
-    if not taps or block < 2:
+    if not taps or len(taps) != file.count("dflash.target_layers") or block < 2:
         _fail(
-            f"{file.path}: dflash.target_layers is {list(taps)} and dflash.block_size {block}; expected at "
-            "least one layer and a block of 2; convert it again"
+            f"{file.path}: dflash.target_layers is {file.array('dflash.target_layers')} and "
+            f"dflash.block_size {block}; expected at least one layer and a block of 2; {_OLDER_TOOL}"
         )
     return Draft(
         path=file.path,
         block=block,
         mask=file.integer("tokenizer.ggml.mask_token_id"),
-        taps=taps,
+        taps=tuple(taps),
         causal=file.boolean("dflash.attention.causal", False),
     )
 
@@ -139,8 +160,7 @@ def _check_shapes(target: Target, file: GgufFile, draft: Draft) -> None:
         found, wanted = ("has", "no") if sections else ("lacks", "the")
         _fail(
             f"{file.path}: {found} dflash.rope.dimension_sections, but the positions of "
-            f"{target.architecture} need {wanted} sections; the file was converted by an older tool; "
-            "convert it again with 'dflash-gguf convert'"
+            f"{target.architecture} need {wanted} sections; {_OLDER_TOOL}"
         )
 
 

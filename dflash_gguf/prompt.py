@@ -8,19 +8,45 @@ renders, and healed after the rendered text has been split at the special tokens
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .errors import UsageError
+from .errors import ModelError, UsageError
 from .template import ChatTemplate, Message, map_strings
+from .text import whole_characters
 
 if TYPE_CHECKING:
     from . import _core
 
-# roles are compared by templates, and types of content parts too
-_NOT_TEXT = frozenset({"role", "type"})
 _MARKUP = re.compile(r"[<\[].*[>\]]", re.DOTALL)
-_GUARDS = range(0xE000, 0xF8FF)
+_GUARDS = range(0xE000, 0xF900)  # private use: no text of the world needs all of them
+
+
+class _Marks:
+    """The texts of some special tokens, and where to cut a text so that none is left."""
+
+    def __init__(self, texts: list[str]) -> None:
+        longest_first = sorted(texts, key=len, reverse=True)
+        # (?!) never matches: a vocabulary may have none
+        any_of_them = "|".join(map(re.escape, longest_first)) or "(?!)"
+        self.pattern = re.compile(any_of_them)
+        self._start = re.compile(f"(?={any_of_them})")
+        self._beginnings = {text[:n] for text in texts for n in range(1, len(text))}
+        self._longest = max(map(len, self._beginnings), default=0)
+
+    def cut(self, text: str) -> list[str]:
+        """Split `text` after the first character of each mark, overlapping ones too."""
+        return _split(text, {match.start() + 1 for match in self._start.finditer(text)})
+
+    def broken(self, text: str, guard: str) -> str:
+        """Return `text` with the guard at these cuts.
+
+        Beginnings of a mark at its end are broken too: the template may join them with what comes next.
+        """
+        ends = range(1, min(self._longest, len(text)) + 1)
+        cuts = {len(text) - n + 1 for n in ends if text[-n:] in self._beginnings}
+        return guard.join(piece for part in _split(text, cuts) for piece in self.cut(part))
 
 
 class Prompter:
@@ -28,6 +54,8 @@ class Prompter:
 
     Attributes:
         template: the target's chat template, None if its file has none.
+
+    Raises ModelError if the template is broken.
     """
 
     def __init__(self, model: _core.Model) -> None:
@@ -37,83 +65,98 @@ class Prompter:
             for token, text, control in model.special_tokens()
         ]
         # whitespace and the like may be tokens of their own; only those that look like markup mean something
-        marks = {
-            text: token for text, token, control in special if control or _MARKUP.fullmatch(text)
+        self._ids = {
+            text: token
+            for text, token, control in special
+            if len(text) > 1 and (control or _MARKUP.fullmatch(text))
         }
-        marks.pop("", None)
-        self._ids = marks
-        self._any = _one_of(list(marks))
-        self._control = _one_of([text for text, _, control in special if control and text])
-        self._own = _one_of([text for text, _, control in special if not control and text in marks])
-        source = model.meta("tokenizer.chat_template")
-        self.template = (
-            ChatTemplate(source, bos=self._text_of(model.bos), eos=self._text_of(model.eos))
-            if source
-            else None
+        self._any = _Marks(list(self._ids))
+        self._control = _Marks(
+            [text for text, _, control in special if control and text in self._ids]
         )
+        self._own = _Marks([text for text, _, own in special if not own and text in self._ids])
+        self.template = self._read_template()
 
-    def render(self, messages: Sequence[Message], **arguments: Any) -> str:
-        """Return the text of a conversation, ready for the answer; `arguments` go to the template.
+    def chat(
+        self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """Return the ids of a conversation, ready for the answer; `arguments` go to the template.
 
         Raises UsageError if the target has no chat template or the template refuses the messages.
         """
         if self.template is None:
             text = "the target's file has no chat template; give the prompt as plain text (raw)"
             raise UsageError(text)
-        return self.template.render(messages, **arguments)
-
-    def chat(self, messages: Sequence[Message], **arguments: Any) -> list[int]:
-        """Return the ids of a conversation; arguments and errors as of `render`."""
-        source = self.template.source if self.template else ""
-        guard = _unused_character(repr(messages) + repr(arguments) + source)
-        rendered = self.render([self._shield(message, guard) for message in messages], **arguments)
+        for message in messages:
+            if not isinstance(message, Mapping):
+                text = f"a message is {message!r}; expected a mapping with 'role' and 'content'"
+                raise UsageError(text)
+        guard = _unused_character(repr(messages) + repr(arguments) + self.template.source)
+        guarded = [self._shield(message, guard) for message in messages]
+        shielded = map_strings(arguments or {}, lambda text: self._any.broken(text, guard))
+        rendered = self.template.render(guarded, shielded)
+        # the second form is what `tojson(ensure_ascii=true)` makes of it
+        escaped = f"\\u{ord(guard):04x}"
         ids: list[int] = []
         end = 0
-        for match in self._any.finditer(rendered):
-            ids += self.plain(rendered[end : match.start()].replace(guard, ""))
-            ids.append(self._ids[match.group()])
+        for match in self._any.pattern.finditer(rendered):
+            ids += self.plain(_without(rendered[end : match.start()], guard, escaped))
+            ids.append(self._ids[match[0]])
             end = match.end()
-        return ids + self.plain(rendered[end:].replace(guard, ""))
+        return ids + self.plain(_without(rendered[end:], guard, escaped))
 
     def plain(self, text: str) -> list[int]:
         """Return the ids of text in which nothing is special."""
-        ids: list[int] = []
-        start = 0
-        # llama.cpp always matches a model's own markup tokens: cut them after their first character
-        for match in self._own.finditer(text):
-            ids += self._tokenize(text[start : match.start() + 1])
-            start = match.start() + 1
-        return ids + self._tokenize(text[start:])
+        # llama.cpp matches a model's own markup tokens in any text: it must not see them whole
+        pieces = self._own.cut(whole_characters(text))
+        return [token for piece in pieces if piece for token in self._tokenize(piece)]
 
     def raw(self, text: str) -> list[int]:
         """Return the ids of a text as a file of training text would have them: specials are parsed."""
-        return self._model.tokenize(text, True, True)
+        return self._model.tokenize(whole_characters(text), True, True)
 
     def _tokenize(self, text: str) -> list[int]:
-        return self._model.tokenize(text, False, False) if text else []
+        return self._model.tokenize(text, False, False)
 
     def _shield(self, message: Message, guard: str) -> Message:
         # what the model itself said may hold its own markup, which templates look for
         marks = self._control if message.get("role") == "assistant" else self._any
-
-        def broken(text: str) -> str:
-            return marks.sub(lambda match: match.group()[0] + guard + match.group()[1:], text)
-
-        shielded: Message = map_strings(message, broken, skip=_NOT_TEXT)
+        shielded: Message = map_strings(message, lambda text: marks.broken(text, guard))
         return shielded
 
-    def _text_of(self, token: int) -> str:
-        return self._model.piece(token, True).decode("utf-8", "replace") if token >= 0 else ""
+    def _read_template(self) -> ChatTemplate | None:
+        try:
+            source = self._model.meta("tokenizer.chat_template")
+        except UnicodeDecodeError as error:
+            text = f"the model's chat template is not text ({error}); convert the target again"
+            raise ModelError(text) from None
+        if not source:
+            return None
+        ends = {"bos_token": self._model.bos, "eos_token": self._model.eos}
+        return ChatTemplate(
+            source,
+            {
+                name: self._model.piece(token, True).decode("utf-8", "replace")
+                for name, token in ends.items()
+                if token >= 0
+            },
+        )
 
 
-def _one_of(texts: list[str]) -> re.Pattern[str]:
-    longest_first = sorted(texts, key=len, reverse=True)
-    # (?!) never matches: a vocabulary may have none
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+def _split(text: str, cuts: set[int]) -> list[str]:
+    places = [0, *sorted(cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def _without(text: str, *parts: str) -> str:
+    for part in parts:
+        text = text.replace(part, "")
+    return text
 
 
 def _unused_character(text: str) -> str:
     for code in _GUARDS:
+        # repr writes private characters in the second form
         if chr(code) not in text and f"\\u{code:04x}" not in text:
             return chr(code)
     problem = "the messages use every private character of Unicode; leave one out"

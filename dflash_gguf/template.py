@@ -22,9 +22,11 @@ class _Generation(Extension):
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's interface)
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        # variables set inside stay inside, as with transformers' own tag
+        return nodes.Scope(body, lineno=line)
 
 
 def _raise_exception(text: str) -> NoReturn:
@@ -44,16 +46,16 @@ def _to_json(
 
 
 def _strftime_now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
+    return datetime.now().strftime(form)
 
 
 class ChatTemplate:
-    """A model's chat template.
+    """A model's chat template; `tokens` are its variables bos_token and eos_token.
 
     Raises ModelError if `source` is not a template that jinja2 understands.
     """
 
-    def __init__(self, source: str, *, bos: str = "", eos: str = "") -> None:
+    def __init__(self, source: str, tokens: Mapping[str, str] | None = None) -> None:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -63,42 +65,36 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime_now
         self.source = source
-        self._tokens = {"bos_token": bos, "eos_token": eos}
+        # transformers passes these two even if there are none: templates ask whether they are none
+        self._variables: dict[str, Any] = {"tools": None, "documents": None, **(tokens or {})}
         try:
             self._template = environment.from_string(source)
-        except TemplateError as error:
+        except Exception as error:  # deep nesting fails in Python's own compiler
             text = f"the model's chat template is not valid ({error}); convert the target again"
             raise ModelError(text) from error
 
     def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool = True,
-        **arguments: object,
+        self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
     ) -> str:
         """Return the prompt of a conversation; `arguments` go to the template (enable_thinking, tools).
 
         Raises UsageError, in the template's own words, if it refuses the messages.
         """
+        variables: dict[str, Any] = {"add_generation_prompt": True} | self._variables
+        variables |= {"messages": messages, **(arguments or {})}
         try:
-            return self._template.render(
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-                **self._tokens,
-                **arguments,
-            )
-        except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
-            text = f"the chat template refuses these messages: {error}"
+            return self._template.render(variables)
+        except Exception as error:  # a template is a program: it may fail in any way
+            text = f"the chat template refuses these messages: {error or type(error).__name__}"
             raise UsageError(text) from error
 
 
-def map_strings(value: Any, change: Callable[[str], str], *, skip: frozenset[str]) -> Any:
-    """Return a copy of a JSON-like value with every string changed, but for keys and values of `skip`."""
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a copy of a JSON-like value with every string changed, keys of objects too."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {k: v if k in skip else map_strings(v, change, skip=skip) for k, v in value.items()}
-    if isinstance(value, Sequence):
-        return [map_strings(v, change, skip=skip) for v in value]
+        return {map_strings(k, change): map_strings(v, change) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [map_strings(item, change) for item in value]
     return value

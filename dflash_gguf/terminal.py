@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -44,6 +46,30 @@ def show_notes(*, quiet: bool) -> None:
     log.handlers = [_Notes()]
     log.setLevel(logging.WARNING if quiet else logging.INFO)
     log.propagate = False
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-C was pressed since; pressed again, it raises as usual.
+
+    An exception could come between a round and its bookkeeping, and the round would be lost.
+    """
+    pressed: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import re
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def whole_characters(text: str) -> str:
+    """Return `text` with lone surrogates, which bytes that are not UTF-8 become, replaced by U+FFFD."""
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class Utf8Stream:

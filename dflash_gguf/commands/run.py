@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..loading import Options
 
 
 def run(
@@ -21,25 +25,40 @@ def run(
             "--draft",
             "-md",
             "--draft-model",
+            "--model-draft",
             help="The drafter: a GGUF, or a folder with one or with its checkpoint.",
             show_default=False,
         ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", help="Answer this and end; without it, chat.")
+        str | None,
+        typer.Option(
+            "--prompt", "-p", help="Answer this and end; without it, chat.", show_default=False
+        ),
     ] = None,
     no_draft: Annotated[bool, typer.Option("--no-draft", help="Leave the drafter out.")] = False,
     block: Annotated[
         int | None,
         typer.Option(
-            help="Rows of a verify, 1 to the drafter's block.", show_default="the drafter's"
+            help="Rows of a verify: 1 (no drafts) to the drafter's block.",
+            show_default="the drafter's",
         ),
     ] = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-n", help="Tokens to write; -1: until the model ends.")
+        int,
+        typer.Option(
+            "--max-tokens",
+            "-n",
+            "--n-predict",
+            "--predict",
+            help="Tokens to write; -1: until the model ends or the context is full.",
+        ),
     ] = -1,
     temp: Annotated[
-        float, typer.Option("--temp", help="Temperature; 0 is greedy, the only one so far.")
+        float,
+        typer.Option(
+            "--temp", "--temperature", help="Temperature; 0 is greedy, the only one so far."
+        ),
     ] = 0.0,
     context: Annotated[
         int,
@@ -48,77 +67,132 @@ def run(
         ),
     ] = 0,
     threads: Annotated[
-        int | None, typer.Option("--threads", "-t", help="Threads.", show_default="physical cores")
+        int | None,
+        typer.Option(
+            "--threads", "-t", help="CPU threads; -1: the default.", show_default="physical cores"
+        ),
     ] = None,
     gpu_layers: Annotated[
-        int | None,
+        str,
         typer.Option(
-            "--gpu-layers", "-ngl", help="Target layers on the GPU.", show_default="all, if any GPU"
+            "--gpu-layers",
+            "-ngl",
+            "--n-gpu-layers",
+            help="Target layers on the GPU: a number, all, or auto (all if there is one).",
         ),
-    ] = None,
+    ] = "auto",
     draft_gpu_layers: Annotated[
-        int | None,
-        typer.Option(
-            "--draft-gpu-layers", "-ngld", help="Draft layers on the GPU.", show_default="as above"
-        ),
-    ] = None,
+        str,
+        typer.Option("--draft-gpu-layers", "-ngld", help="Draft layers on the GPU, likewise."),
+    ] = "auto",
     device: Annotated[
-        str, typer.Option("--device", "-dev", help="Devices of the target, separated by commas.")
+        str,
+        typer.Option(
+            "--device",
+            "-dev",
+            help="Devices of the target, by comma; `dflash-gguf devices` lists them.",
+        ),
     ] = "",
     draft_device: Annotated[
         str, typer.Option("--draft-device", "-devd", help="Devices of the drafter.")
     ] = "",
     think: Annotated[
-        bool | None, typer.Option("--think/--no-think", help="The template's switch.")
+        bool | None,
+        typer.Option(
+            "--think/--no-think",
+            help="Whether the chat template lets the model think first.",
+            show_default="the template's",
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No statistics, no notes.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Nothing on stderr but warnings and errors.")
+    ] = False,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="llama.cpp's log.")
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, help="llama.cpp's warnings; twice: its whole log."
+        ),
     ] = 0,
 ) -> None:
     """Answer a prompt, or chat, with a target model and its DFlash drafter.
 
     Example: dflash-gguf run --target Qwen3.5-9B.gguf --draft draft.gguf -p "Why is the sky blue?"
     """
-    from ..chat import Turns, answer_once, chat
-    from ..errors import UsageError
-    from ..loading import Options, load
-    from ..terminal import progress_bar, show_notes
+    from ..chat import Turns, answer_once, chat, warn_without_template
+    from ..loading import Options
+    from ..terminal import show_notes
 
-    if temp != 0:
-        text = f"--temp {temp:g}: only greedy decoding (--temp 0) is built so far"
-        raise UsageError(text)
+    _check(temp=temp, block=block, max_tokens=max_tokens, context=context)
+    drafter = None if no_draft else draft
     show_notes(quiet=quiet)
     _log_level(verbose)
     options = Options(
         context=context or None,
-        max_block=None if no_draft or block is None else max(block, 2),
-        threads=threads,
-        gpu_layers=gpu_layers,
-        draft_gpu_layers=draft_gpu_layers,
+        # a narrower block needs less memory; 2 is the least that a drafter can be opened for
+        max_block=None if drafter is None or block is None else max(block, 2),
+        threads=None if threads == -1 else threads,
+        gpu_layers=_layers("-ngl", gpu_layers),
+        draft_gpu_layers=_layers("-ngld", draft_gpu_layers),
         devices=_names(device),
         draft_devices=_names(draft_device),
     )
     turns = Turns(
         max_tokens=None if max_tokens < 0 else max_tokens,
-        block=None if no_draft else block,
+        block=None if drafter is None else block,
         template={} if think is None else {"enable_thinking": think},
         quiet=quiet,
     )
+    with _open(target, drafter, options, quiet) as engine:
+        if prompt is None:
+            chat(engine, turns)
+            return
+        warn_without_template(engine, turns)
+        if answer_once(engine, prompt, turns).finish_reason == "cancelled":
+            raise typer.Exit(130)
+
+
+def _open(target: Path, draft: Path | None, options: Options, quiet: bool) -> Engine:
+    from ..loading import load
+    from ..terminal import progress_bar
+
     with progress_bar("loading", quiet=quiet) as move:
 
         def progress(fraction: float) -> bool:
             move(fraction, target.name)
             return True
 
-        engine = load(target, None if no_draft else draft, options=options, progress=progress)
-    with engine:
-        if prompt is not None:
-            answer = answer_once(engine, prompt, turns)
-            if answer.finish_reason == "cancelled":
-                raise typer.Exit(130)
-        else:
-            chat(engine, turns)
+        return load(target, draft, options=options, progress=progress)
+
+
+def _check(*, temp: float, block: int | None, max_tokens: int, context: int) -> None:
+    from ..errors import UsageError
+
+    if temp != 0:
+        text = f"--temp {temp:g}: only greedy decoding (--temp 0) is built so far"
+        raise UsageError(text)
+    if block is not None and block < 1:
+        text = f"--block {block}: expected 1 (no drafts) or more"
+        raise UsageError(text)
+    if max_tokens == 0 or max_tokens < -1:
+        text = f"-n {max_tokens}: expected a number of tokens, or -1 for no limit"
+        raise UsageError(text)
+    if context < 0:
+        text = f"-c {context}: expected a number of tokens, or 0 for the default"
+        raise UsageError(text)
+
+
+def _layers(option: str, text: str) -> int | None:
+    """Layers as Options takes them; llama.cpp's words."""
+    from ..errors import UsageError
+
+    if text in {"auto", "-1"}:
+        return None
+    if text == "all":
+        return -1
+    if not text.isdecimal():
+        problem = f"{option} {text}: expected a number of layers, 'all' or 'auto'"
+        raise UsageError(problem)
+    return int(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
