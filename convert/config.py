@@ -1,7 +1,8 @@
 """From a drafter's raw config.json to typed, checked values.
 
-Read raw: going through transformers would fill in defaults and null the windows. Nothing that changes what
-the drafter computes has a default here; what is missing is an error that names the key.
+Read raw: going through transformers would fill in defaults and null the windows. What is missing is an error
+that names the key, not a default; but hidden_act is silu, as in the reference and in llama.cpp, and head_dim
+the hidden size by head, which the tensors' shapes then bear out or not.
 """
 
 from __future__ import annotations

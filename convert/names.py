@@ -33,16 +33,15 @@ def output_paths(
     checkpoint: Checkpoint,
     target: Path,
     name: str,
-    outdir: Path | None,
+    folder: Path,
     outputs: Sequence[OutputType],
     *,
     force: bool,
 ) -> list[Path]:
-    """Return one path per output type, beside the checkpoint or in `outdir`.
+    """Return one path per output type, in `folder`.
 
     Raises ConvertError if a path exists and `force` is not set, or if it is a file that is read.
     """
-    folder = checkpoint.folder if outdir is None else outdir
     paths = [folder / f"{name}-{output.label}.gguf" for output in outputs]
     for path in paths:
         _check_free(

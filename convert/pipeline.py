@@ -17,9 +17,10 @@ from ..ggml_types import F16, TensorType
 from ..gguf_file import GgufFile
 from .config import DraftConfig, read_config
 from .faults import refuse
+from .fields import Field
 from .metadata import describe_file, describe_model
 from .names import make_folder, model_name, output_paths, remove_empty
-from .source import DTYPES, Reader, find_checkpoint
+from .source import DTYPES, Checkpoint, Reader, find_checkpoint
 from .target import check_fit, read_target
 from .tensors import DraftTensor, match_tensors
 from .types import OutputType, choose_types, fallback_warnings, find_output_types
@@ -55,12 +56,28 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """An output on its way."""
+    """An output to be made."""
 
     type: OutputType
-    types: list[TensorType]
+    path: Path
     plan: list[Plan]
-    writer: GgufWriter
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafter:
+    """The checkpoint as found and checked."""
+
+    checkpoint: Checkpoint
+    config: DraftConfig
+    tensors: list[DraftTensor]
+
+    @property
+    def folder(self) -> Path:
+        return self.checkpoint.folder
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
 
 def convert(
@@ -94,40 +111,56 @@ def convert(
     if threads is not None and threads < 1:
         text = f"threads is {threads}; expected at least 1"
         raise UsageError(text)
-    checkpoint = find_checkpoint(Path(source))
-    config_path = checkpoint.folder / "config.json"
-    config = read_config(config_path)
-    _refuse_mask_embedding(checkpoint.folder)
-    tensors = match_tensors(config, checkpoint)
+    drafter = _read_drafter(Path(source))
     with GgufFile(Path(target)) as target_file, ExitStack() as stack:
-        facts = read_target(target_file)
-        check_fit(config, str(config_path), facts)
-        chosen = model_name(checkpoint, name)
-        folder = None if outdir is None else Path(outdir)
-        paths = output_paths(checkpoint, Path(target), chosen, folder, outputs, force=force)
-        shared = {
-            **describe_model(config, facts),
-            **copy_tokenizer(target_file, config.mask_token_id),
-        }
-        stack.callback(remove_empty, make_folder(paths[0].parent))
-        mixes = [choose_types(output, config, tensors) for output in outputs]
-        plans = [
-            [Plan(t.name, kind, t.shape) for t, kind in zip(tensors, mix, strict=True)]
-            for mix in mixes
+        shared = _shared_fields(drafter, target_file)
+        chosen = model_name(drafter.checkpoint, name)
+        folder = drafter.folder if outdir is None else Path(outdir)
+        paths = output_paths(drafter.checkpoint, Path(target), chosen, folder, outputs, force=force)
+        stack.callback(remove_empty, make_folder(folder))
+        planned = [
+            _plan(output, path, drafter) for output, path in zip(outputs, paths, strict=True)
         ]
-        _require_space(paths[0].parent, sum(tensor.length for plan in plans for tensor in plan))
-        opened = []
-        for output, path, mix, plan in zip(outputs, paths, mixes, plans, strict=True):
-            fields = describe_file(chosen, output.file_type, _parameters(tensors)) | shared
-            writer = stack.enter_context(GgufWriter(path, fields, plan, force=force))
-            opened.append(_Output(output, mix, plan, writer))
-        _stream(tensors, opened, threads or _cpus(), progress)
-        _commit([output.writer for output in opened], keep=force)
-        return [_report(output, config, tensors) for output in opened]
+        _require_space(folder, sum(tensor.length for item in planned for tensor in item.plan))
+        writers = []
+        for item in planned:
+            general = describe_file(chosen, item.type.file_type, drafter.parameters)
+            writer = GgufWriter(item.path, general | shared, item.plan, force=force)
+            writers.append(stack.enter_context(writer))
+        _stream(drafter.tensors, planned, writers, threads or _cpus(), progress)
+        _commit(writers, keep=force)
+        return [
+            _report(item, writer, drafter) for item, writer in zip(planned, writers, strict=True)
+        ]
+
+
+def _read_drafter(source: Path) -> _Drafter:
+    checkpoint = find_checkpoint(source)
+    config = read_config(checkpoint.folder / "config.json")
+    _refuse_mask_embedding(checkpoint.folder)
+    return _Drafter(checkpoint, config, match_tensors(config, checkpoint))
+
+
+def _shared_fields(drafter: _Drafter, target: GgufFile) -> dict[str, Field]:
+    """The key/values that all outputs have, once it is sure that the drafter fits the target."""
+    facts = read_target(target)
+    check_fit(drafter.config, str(drafter.folder / "config.json"), facts)
+    model = describe_model(drafter.config, facts)
+    return model | copy_tokenizer(target, drafter.config.mask_token_id)
+
+
+def _plan(output: OutputType, path: Path, drafter: _Drafter) -> _Output:
+    types = choose_types(output, drafter.config, drafter.tensors)
+    pairs = zip(drafter.tensors, types, strict=True)
+    return _Output(output, path, [Plan(tensor.name, kind, tensor.shape) for tensor, kind in pairs])
 
 
 def _stream(
-    tensors: list[DraftTensor], outputs: list[_Output], threads: int, progress: Progress | None
+    tensors: list[DraftTensor],
+    outputs: list[_Output],
+    writers: list[GgufWriter],
+    threads: int,
+    progress: Progress | None,
 ) -> None:
     total = sum(tensor.source.length for tensor in tensors)
     done = 0
@@ -135,9 +168,9 @@ def _stream(
         for index, tensor in enumerate(tensors):
             rows = max(tensor.rows, 1)
             for count, piece in reader.pieces(tensor.source, rows, _PIECE):
-                for output in outputs:
-                    kind = output.types[index]
-                    output.writer.write(_converted(tensor, kind, piece, count, threads))
+                for output, writer in zip(outputs, writers, strict=True):
+                    kind = output.plan[index].type
+                    writer.write(_converted(tensor, kind, piece, count, threads))
                 done += len(piece)
                 if progress is not None:
                     progress(done, total, tensor.name)
@@ -177,21 +210,18 @@ def _commit(writers: list[GgufWriter], *, keep: bool) -> None:
         raise
 
 
-def _report(output: _Output, config: DraftConfig, tensors: list[DraftTensor]) -> Written:
+def _report(output: _Output, writer: GgufWriter, drafter: _Drafter) -> Written:
     own = [output.type.warning] if output.type.warning else []
+    fallen = fallback_warnings(output.type, [plan.type for plan in output.plan], drafter.tensors)
     return Written(
-        path=output.writer.path,
+        path=output.path,
         type=output.type.label,
         tensors=tuple(
             WrittenTensor(plan.name, plan.type.name, plan.shape, plan.length)
             for plan in output.plan
         ),
-        bytes=output.writer.size,
-        warnings=(
-            *config.warnings,
-            *own,
-            *fallback_warnings(output.type, output.types, tensors),
-        ),
+        bytes=writer.size,
+        warnings=(*drafter.config.warnings, *own, *fallen),
     )
 
 
@@ -209,10 +239,6 @@ def _require_space(folder: Path, needed: int) -> None:
     if free < needed:
         text = f"{folder}: {needed} bytes are needed and {free} are free; free some or use --outdir"
         raise ResourceError(text)
-
-
-def _parameters(tensors: list[DraftTensor]) -> int:
-    return sum(math.prod(tensor.shape) for tensor in tensors)
 
 
 def _cpus() -> int:

@@ -3,7 +3,8 @@
     python -m tests.convert.regenerate_golden SDIST LLAMA_QUANTIZE
 
 SDIST is the unpacked sdist of the pinned llama-cpp-python, LLAMA_QUANTIZE the tool built from its
-vendor/llama.cpp. Needs torch, transformers and tokenizers; the tests need none of them.
+vendor/llama.cpp. Run it from an editable install; it needs torch, transformers, tokenizers and sentencepiece,
+of which the tests need none.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ F32, F16, Q4_0, Q8_0, Q5_K, Q6_K, BF16 = 0, 1, 2, 8, 13, 14, 30
 QUANTISED = [name for name, kind in OUTPUT_TYPES.items() if kind.plain is None]
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=lambda case: case.name)
+EVERY_TYPE = [case for case in CASES if case.every_type]
+
+
+@pytest.mark.parametrize("case", EVERY_TYPE, ids=lambda case: case.name)
 @pytest.mark.parametrize("kind", QUANTISED)
 def test_same_file_as_llama_model_quantize(case: Any, kind: str, tmp_path: Path) -> None:
     draft, target = case.write(tmp_path)
