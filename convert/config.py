@@ -70,6 +70,7 @@ def parse_config(raw: Mapping[str, Any], where: str) -> DraftConfig:
     heads = keys.count("num_attention_heads", keys.top("num_attention_heads"), limit=_MAX_WIDTH)
     hidden = keys.count("hidden_size", keys.top("hidden_size"), limit=_MAX_WIDTH)
     layers = keys.count("num_hidden_layers", keys.top("num_hidden_layers"), limit=_MAX_LAYERS + 1)
+    head_dim = _head_dim(keys, hidden, heads)
     rope = read_rope(keys)
     vocab = keys.count("vocab_size", keys.top("vocab_size"))
     return DraftConfig(
@@ -81,13 +82,13 @@ def parse_config(raw: Mapping[str, Any], where: str) -> DraftConfig:
         n_layers=layers,
         n_heads=heads,
         n_kv_heads=_kv_heads(keys, heads),
-        head_dim=_head_dim(keys, hidden, heads),
+        head_dim=head_dim,
         rms_norm_eps=keys.number("rms_norm_eps", keys.top("rms_norm_eps")),
         vocab_size=vocab,
         context_length=keys.count("max_position_embeddings", keys.top("max_position_embeddings")),
         hidden_act=_activation(keys),
         rope=rope,
-        rotary_part=_rotary_part(keys, rope),
+        rotary_part=_rotary_part(keys, rope, head_dim),
         attention=read_attention(keys, layers),
         block_size=keys.count("block_size", keys.either("block_size"), least=2, limit=1 << 16),
         mask_token_id=_mask(keys, vocab),
@@ -156,7 +157,7 @@ def _activation(keys: Keys) -> str:
     return str(name)
 
 
-def _rotary_part(keys: Keys, rope: Rope) -> float | None:
+def _rotary_part(keys: Keys, rope: Rope, head_dim: int) -> float | None:
     if rope.partial is None or rope.partial == 1.0:
         return None
     if rope.partial > 1.0:
@@ -165,8 +166,8 @@ def _rotary_part(keys: Keys, rope: Rope) -> float | None:
     if str(keys.top("model_type") or "").lower().startswith("mimo"):
         return rope.partial
     keys.warnings.append(
-        f"partial_rotary_factor {rope.partial:g} is not written: the reference of this drafter rotates the "
-        "whole head whatever that key says (it is often left over from the target's config)"
+        f"partial_rotary_factor {rope.partial:g} is not written, so all {head_dim} dimensions of a head "
+        "rotate, as in this drafter's reference (the key is often left over from the target's config)"
     )
     return None
 

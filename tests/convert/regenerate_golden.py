@@ -101,8 +101,8 @@ def _write_hf_target(case: Case, folder: Path) -> Path:
     pairs = [(left, right) for left, right in (merge.split(" ") for merge in merges)]
     ids = {token: index for index, token in enumerate(tokens[:EOS])}
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in tokens[EOS:]])
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
 import llama_cpp
 import pytest
 
 from dflash_gguf._native import core
 from dflash_gguf.convert import convert
+from dflash_gguf.gguf_file import GgufFile
 
 from .cases import CASES, Case
 
@@ -27,3 +29,23 @@ def test_llama_cpp_loads_it(case: Case, tmp_path: Path) -> None:
             assert llama_cpp.llama_model_n_embd(model) == case.config["hidden_size"]
         finally:
             llama_cpp.llama_model_free(model)
+
+
+def test_gguf_py_reads_the_same(tmp_path: Path) -> None:
+    draft, target = CASES[1].write(tmp_path)
+    for written in convert(draft, target):
+        theirs = gguf.GGUFReader(written.path)
+        with GgufFile(written.path) as ours:
+            assert [tensor.name for tensor in theirs.tensors] == list(ours.tensors)
+            for tensor in theirs.tensors:
+                info = ours.tensors[tensor.name]
+                assert (tensor.tensor_type.name, tensor.data_offset) == (
+                    info.type.name,
+                    info.offset,
+                )
+                assert tuple(tensor.shape.tolist()) == info.shape
+                assert tensor.data.tobytes() == ours.data(tensor.name)
+            keys = [key for key in theirs.fields if not key.startswith("GGUF.")]
+            assert keys == list(ours.fields)
+            for key in keys:
+                assert theirs.fields[key].contents() == ours.value(key), key
