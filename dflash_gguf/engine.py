@@ -190,10 +190,12 @@ class Engine:
                 if len(answer.tokens) > counted or answer.finish_reason is not None:
                     text, tokens = answer.text[said:], tuple(answer.tokens[counted:])
                     said, counted = len(answer.text), len(answer.tokens)
-                    yield Chunk(text, tokens, answer.finish_reason)
-                if answer.finish_reason is not None:
-                    return
-                self.step()
+                    chunk = Chunk(text, tokens, answer.finish_reason)
+                    yield chunk
+                    if chunk.finish_reason is not None:
+                        return
+                else:
+                    self.step()
         finally:
             self._leave(answer)
 

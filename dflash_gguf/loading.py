@@ -11,6 +11,7 @@ from ._native import core
 from .engine import Engine, Parts
 from .errors import DflashError, ModelError, ResourceError, UsageError
 from .hardware import check_devices, default_threads, gpu_layers
+from .memory import check_context
 from .pair import Draft, check_pair, check_target
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _INT_MAX = 2**31 - 1
 _MAX_SEQUENCES = 256  # llama.cpp's own limit
 _MAX_THREADS = 512  # and ggml's
 _KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
+
+_KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def load(
         facts = check_pair(target_path, find_draft(Path(draft), target_path))
     _check_devices(chosen)
     model = _open_model(target_path, chosen.gpu_layers, chosen.devices, progress)
+    _check_memory(target_path, model, chosen)
     return Engine(_assemble(model, facts, chosen))
 
 
@@ -118,6 +122,16 @@ def _check_devices(options: Options) -> None:
         if name.startswith("RPC"):
             text = f"device '{name}' is remote; drafting needs both models on this machine"
             raise ResourceError(text)
+
+
+def _check_memory(path: Path, model: _core.Model, options: Options) -> None:
+    positions = options.sequences * _context(model, options)
+    on_host = gpu_layers(options.gpu_layers) == 0
+    check_context(path, positions, _KV_BYTES[options.kv_type], on_host=on_host)
+
+
+def _context(model: _core.Model, options: Options) -> int:
+    return options.context or min(_DEFAULT_CTX, model.n_ctx_train)
 
 
 def _open_model(
@@ -178,7 +192,7 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
 
 def _target_params(model: _core.Model, block: int, options: Options) -> _core.ContextParams:
     params: _core.ContextParams = core().ContextParams()
-    params.n_ctx = options.context or min(_DEFAULT_CTX, model.n_ctx_train)
+    params.n_ctx = _context(model, options)
     params.n_seq = options.sequences
     rows = options.sequences * block
     params.n_batch = params.n_ubatch = max(_PREFILL_ROWS, rows)

@@ -1,0 +1,47 @@
+"""Write a GGUF again with some of its keys or tensors changed: files with one fault each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+
+def edited(
+    source: Path,
+    to: Path,
+    *,
+    arch: str | None = None,
+    drop: tuple[str, ...] = (),
+    change: Mapping[str, Any] | None = None,
+    add_tensors: tuple[str, ...] = (),
+) -> Path:
+    """Write `source` to `to`: keys of `drop` left out, those of `change` replaced or added. Returns `to`.
+
+    Types are kept where the key was there; a new key's type is guessed by gguf.
+    """
+    reader = gguf.GGUFReader(source)
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(to, arch or architecture)
+    changes = dict(change or {})
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture" or name in drop:
+            continue
+        kind = field.types[0]
+        sub = field.types[-1] if kind is gguf.GGUFValueType.ARRAY else None
+        value = changes.pop(name, field.contents())
+        writer.add_key_value(name, value, kind, sub_type=sub)
+    for name, value in changes.items():
+        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    for name in add_tensors:
+        writer.add_tensor(name, np.zeros((1, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return to
