@@ -164,23 +164,39 @@ def _stream(
 ) -> None:
     total = sum(tensor.source.length for tensor in tensors)
     done = 0
+    scratch = _Scratch()
     with Reader() as reader:
         for index, tensor in enumerate(tensors):
             rows = max(tensor.rows, 1)
             for count, piece in reader.pieces(tensor.source, rows, _PIECE):
                 for output, writer in zip(outputs, writers, strict=True):
                     kind = output.plan[index].type
-                    writer.write(_converted(tensor, kind, piece, count, threads))
+                    result = scratch.take(count * kind.row_bytes(tensor.columns))
+                    _convert_piece(tensor, piece, kind, result, threads)
+                    writer.write(result)
                 done += len(piece)
                 if progress is not None:
                     progress(done, total, tensor.name)
 
 
-def _converted(
-    tensor: DraftTensor, kind: TensorType, piece: memoryview, rows: int, threads: int
-) -> memoryview:
+class _Scratch:
+    """A buffer used again for every piece: fresh ones of this size would cost page faults."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def take(self, length: int) -> memoryview:
+        """Return `length` bytes, which hold anything and are valid until the next call."""
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        return memoryview(self._buffer)[:length]
+
+
+def _convert_piece(
+    tensor: DraftTensor, piece: memoryview, kind: TensorType, result: memoryview, threads: int
+) -> None:
     source = DTYPES[tensor.source.dtype]
-    result = memoryview(bytearray(rows * kind.row_bytes(tensor.columns)))
+    rows = len(piece) // source.row_bytes(tensor.columns)
     try:
         overflows = core().convert_rows(
             piece, source.number, result, kind.number, rows, tensor.columns, threads
@@ -192,7 +208,6 @@ def _converted(
             tensor,
             f"{overflows} values or more exceed f16's 65504; expected smaller: use --outtype bf16",
         )
-    return result
 
 
 def _commit(writers: list[GgufWriter], *, keep: bool) -> None:
