@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import UsageError
+from ..faults import one_line
 from .faults import refuse
 from .source import Checkpoint
 from .types import OutputType
 from .writer import refuse_existing
+
+_LONGEST = 200  # bytes; type, suffix and a temporary name's ending must fit in 255 with it
 
 # folder names that tell nothing, so that the parent's is put before them
 _GENERIC = {"draft", "drafter", "checkpoint", "model"}
@@ -23,9 +27,10 @@ def model_name(checkpoint: Checkpoint, name: str | None) -> str:
     cache the repository's name is taken. Raises UsageError for a name that is no file name.
     """
     chosen = name if name is not None else _derived(checkpoint)
-    if not chosen or chosen != Path(chosen).name or chosen.startswith(".") or "\0" in chosen:
+    plain = chosen == Path(chosen).name and chosen.isprintable() and not chosen.startswith(".")
+    if not chosen or not plain or len(os.fsencode(chosen)) > _LONGEST:
         text = f"the name '{chosen}' is no file name; expected letters and digits: give one with --name"
-        raise UsageError(text)
+        raise UsageError(one_line(text))
     return chosen
 
 
@@ -52,7 +57,7 @@ def output_paths(
 
 def make_folder(folder: Path) -> list[Path]:
     """Make a folder and its parents; returns those that were not there, the outermost first."""
-    absent = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
+    absent = [path for path in (folder, *folder.parents) if not os.path.lexists(path)][::-1]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -83,7 +88,8 @@ def _derived(checkpoint: Checkpoint) -> str:
 
 
 def _check_free(path: Path, sources: Sequence[Path], *, force: bool) -> None:
-    if not path.exists() and not path.is_symlink():
+    # os.path's answer False where pathlib's raise, as for a name that is too long
+    if not os.path.lexists(path):
         return
     for source in sources:
         if path.exists() and source.exists() and path.samefile(source):

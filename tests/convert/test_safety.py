@@ -177,6 +177,9 @@ def test_threads_are_at_least_one(draft: Path, target: Path) -> None:
 def test_an_unwritable_place(draft: Path, target: Path, tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match="cannot be made one"):
         convert(draft, target, outdir=draft / "config.json")
+    with pytest.raises(ConvertError, match="cannot be made one"):
+        convert(draft, target, outdir=tmp_path / "new" / ("x" * 300))
+    assert not (tmp_path / "new").exists()
     (draft / "small-BF16.gguf").mkdir()
     with pytest.raises(ConvertError, match="it exists already"):
         convert(draft, target, force=True)
@@ -208,7 +211,7 @@ def test_default_names(place: str, file: str, name: str, target: Path, tmp_path:
     assert written.path == folder / f"{name}-BF16.gguf"
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "/tmp/x", "a\0b"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "/tmp/x", "a\0b", "a\nb", "x" * 201])
 def test_bad_names(name: str, draft: Path, target: Path) -> None:
     with pytest.raises(UsageError, match="is no file name"):
         convert(draft, target, name=name)
