@@ -1,0 +1,316 @@
+"""`dflash-gguf run` for one answer, in real processes: streams, exit codes, interruptions, bad input."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dflash_gguf
+from dflash_gguf._native import core
+
+from .support.command import COMMAND, WAIT, command, endless, start
+from .support.edited import edited
+from .support.random_pairs import Pair
+
+LINE = re.compile(
+    r"^\d+ tok · [\d,.]+ tok/s · prompt [\d,]+ tok/s · accept \d\.\d/8 \(\d\.\d\d\)\n$"
+)
+
+
+def test_stdout_is_the_answer_and_stderr_the_statistics(pair: Pair) -> None:  # H7
+    with dflash_gguf.load(pair.target, pair.draft, threads=1) as engine:
+        expected = engine.generate("Why?", max_tokens=40)
+    result = command(
+        "run", "--target", pair.target, "--draft", pair.draft, "-p", "Why?", "-n", 40, "-t", 1
+    )
+    assert result.returncode == 0
+    # stdout translates line ends when decoded
+    assert result.stdout == expected.text.replace("\r\n", "\n").replace("\r", "\n") + "\n"
+    assert LINE.match(result.stderr), result.stderr
+
+
+def test_quiet_leaves_nothing_but_the_answer(dense: Pair) -> None:
+    loud = command("run", "-m", dense.target, "-md", dense.draft, "-p", "hi", "-n", 20)
+    quiet = command("run", "-m", dense.target, "-md", dense.draft, "-p", "hi", "-n", 20, "-q")
+    assert (quiet.stdout, quiet.stderr) == (loud.stdout, "")
+
+
+def test_the_drafter_changes_nothing_but_the_statistics(pair: Pair) -> None:
+    arguments = ["run", "-m", pair.target, "-p", "Tell me", "-n", 60, "--temp", 0, "-c", 512]
+    texts = set()
+    for more in (
+        ["--draft", pair.draft],
+        ["--draft", pair.draft, "--block", 3],
+        [],
+        ["--draft", "none", "--no-draft", "--block", 99],
+    ):
+        result = command(*arguments, *more)
+        assert result.returncode == 0, result.stderr
+        assert ("no drafts" in result.stderr) == (not more or "--no-draft" in more)
+        texts.add(result.stdout)
+    assert len(texts) == 1
+
+
+def test_llama_cpps_spellings_are_taken(dense: Pair) -> None:
+    spelled = ["--model", dense.target, "--model-draft", dense.draft, "--n-predict", 9, "--temperature", 0,
+               "--ctx-size", 300, "--threads", 1, "--n-gpu-layers", 0, "-ngld", "auto", "--prompt", "hi"]  # fmt: skip
+    short = ["-m", dense.target, "-md", dense.draft, "-n", 9, "--temp", 0, "-c", 300, "-t", 1, "-ngl", "auto",
+             "-ngld", 0, "-p", "hi"]  # fmt: skip
+    first, second = command("run", *spelled), command("run", *short)
+    assert (first.returncode, first.stdout) == (0, second.stdout)
+
+
+def test_thinking_is_a_switch_of_the_template(dense: Pair, tmp_path: Path) -> None:
+    words = "{{ 'unset' if enable_thinking is not defined else enable_thinking }}"
+    template = "{{ raise_exception('thinking: ' ~ (" + words[2:-2] + ")) }}"
+    target = edited(dense.target, tmp_path / "t.gguf", change={"tokenizer.chat_template": template})
+    for flag, value in (("--think", "True"), ("--no-think", "False"), ("-q", "unset")):
+        result = command("run", "-m", target, "-p", "hi", flag)
+        assert (result.returncode, result.stderr) == (
+            2, f"dflash-gguf: the chat template refuses these messages: thinking: {value}\n"
+        )  # fmt: skip
+
+
+def test_a_folder_gives_its_drafter(dense: Pair, tmp_path: Path) -> None:
+    shutil.copy(dense.draft, tmp_path / "some-F32.gguf")
+    result = command("run", "-m", dense.target, "--draft", tmp_path, "-p", "hi", "-n", 9)
+    assert result.returncode == 0
+    assert f"draft: {tmp_path / 'some-F32.gguf'}\n" in result.stderr
+
+
+def test_a_checkpoints_folder_is_converted_once(dense: Pair, tmp_path: Path) -> None:
+    folder = dense.draft.parent / "draft"
+    arguments = ("run", "-m", dense.target, "--draft", folder, "-p", "hi", "-n", 9)
+    first = command(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert f"draft: converting {folder} to {tmp_path / 'cache'}" in first.stderr
+    second = command(*arguments)
+    assert "converted before from" in second.stderr
+    assert "converting" not in second.stderr
+    assert second.stdout == first.stdout
+    assert len(list((tmp_path / "cache").rglob("*.gguf"))) == 1
+
+
+def test_no_template_is_a_warning(dense: Pair, tmp_path: Path) -> None:  # P1
+    target = edited(dense.target, tmp_path / "t.gguf", drop=("tokenizer.chat_template",))
+    result = command("run", "-m", target, "-p", "hi", "-n", 4)
+    assert result.returncode == 0
+    assert result.stderr.startswith(
+        "warning: the target has no chat template; the prompt is taken as plain text\n"
+    )
+
+
+def test_a_full_context_is_said(dense: Pair, tmp_path: Path) -> None:
+    target = endless(dense, tmp_path / "t.gguf")
+    result = command("run", "-m", target, "-p", "hi", "-c", 100)
+    assert result.returncode == 0
+    assert "note: the context of 100 tokens is full; a larger one: -c\n" in result.stderr
+
+
+def test_odd_bytes_and_streams_are_no_fault(dense: Pair) -> None:
+    arguments = ["run", "-m", dense.target, "-n", 30, "-q", "-p"]
+    narrow = command(*arguments, "日本🙂", env={"PYTHONIOENCODING": "ascii"})
+    assert (narrow.returncode, narrow.stderr) == (0, "")
+    assert narrow.stdout.isascii()
+    broken = subprocess.run(
+        [*COMMAND, *map(str, arguments), b"\xff\xfe"], capture_output=True, check=False, cwd="/"
+    )
+    assert (broken.returncode, broken.stderr) == (0, b"")
+    for closing in ("<&-", ">&-", "2>&-"):
+        script = f'exec "$@" {closing}'
+        closed = subprocess.run(
+            ["sh", "-c", script, "sh", *COMMAND, *map(str, arguments), "hi"],
+            capture_output=True,
+            check=False,
+            cwd="/",
+        )
+        assert (closed.returncode, closed.stderr) == (0, b""), closing
+
+
+def test_an_interrupt_keeps_what_was_said(dense: Pair, tmp_path: Path) -> None:
+    process = start("run", "-m", endless(dense, tmp_path / "t.gguf"), "-p", "hi", "-c", 50_000)
+    assert process.stdout is not None
+    begun = process.stdout.read(64)
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=WAIT)
+    assert process.returncode == 130
+    assert len(begun) == 64
+    assert rest.endswith(b"\n")
+    assert re.fullmatch(r"\d+ tok · .* tok/s · prompt .* tok/s · no drafts\n", errors.decode())
+
+
+def test_a_reader_that_leaves_ends_it_quietly(dense: Pair, tmp_path: Path) -> None:
+    process = start("run", "-m", endless(dense, tmp_path / "t.gguf"), "-p", "hi", "-c", 50_000)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.wait(WAIT) != 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def cut(path: Path, to: Path, size: int) -> Path:
+    to.write_bytes(path.read_bytes()[:size])
+    return to
+
+
+Make = Callable[[Pair, Path], list[object]]
+BAD: dict[str, tuple[int, str, Make]] = {
+    "missing target": (
+        3,
+        "none.gguf: it cannot be read (No such file",
+        lambda _p, t: ["-m", t / "none.gguf"],
+    ),
+    "missing draft": (
+        3,
+        "none.gguf: it cannot be read",
+        lambda p, t: ["-m", p.target, "--draft", t / "none.gguf"],
+    ),
+    "folder as target": (3, "it is a folder; expected a GGUF", lambda _p, t: ["-m", t]),
+    "empty folder as draft": (
+        3,
+        "expected a folder with a drafter's .gguf",
+        lambda p, t: ["-m", p.target, "--draft", t],
+    ),
+    "no gguf": (3, "it begins with b'\"\"\"`'; expected b'GGUF'", lambda _p, _t: ["-m", __file__]),
+    "truncated target": (
+        3,
+        "behind the end of the file",
+        lambda p, t: ["-m", cut(p.target, t / "c.gguf", 100_000)],
+    ),
+    "truncated draft": (
+        3,
+        "get the file again, it may be cut off or damaged",
+        lambda p, t: ["-m", p.target, "--draft", cut(p.draft, t / "c.gguf", 900)],
+    ),
+    "swapped": (
+        3,
+        "it is a drafter (dflash); expected the target",
+        lambda p, _t: ["-m", p.draft, "--draft", p.target],
+    ),
+    "other width": (
+        3,
+        "hidden size 96, but",
+        lambda p, t: [
+            "-m",
+            p.target,
+            "--draft",
+            edited(p.draft, t / "d.gguf", change={"dflash.embedding_length": 96}),
+        ],
+    ),
+    "context too small": (
+        4,
+        "tokens, the context holds 20 and one must be left for the answer; raise the context (-c)",
+        lambda p, _t: ["-m", p.target, "--draft", p.draft, "-c", 20],
+    ),
+    "gpu layers without a gpu": (
+        4,
+        "without a GPU backend; rebuild it: CMAKE_ARGS",
+        lambda p, _t: ["-m", p.target, "-ngl", 5],
+    ),
+    "all layers without a gpu": (
+        4,
+        "all layers are to go to the GPU",
+        lambda p, _t: ["-m", p.target, "-ngl", "all"],
+    ),
+    "draft layers without a gpu": (
+        4,
+        "5 layers are to go to the GPU",
+        lambda p, _t: ["-m", p.target, "--draft", p.draft, "-ngld", 5],
+    ),
+    "layers that are no number": (
+        2,
+        "-ngl some: expected a number of layers",
+        lambda p, _t: ["-m", p.target, "-ngl", "some"],
+    ),
+    "unknown device": (
+        4,
+        "device 'CUDA0' is not available; this build has: ",
+        lambda p, _t: ["-m", p.target, "-dev", "CUDA0"],
+    ),
+    "unknown draft device": (
+        4,
+        "device 'CUDA0' is not available",
+        lambda p, _t: ["-m", p.target, "--draft", p.draft, "-devd", "CUDA0"],
+    ),
+    "block 0": (
+        2,
+        "--block 0: expected 1 (no drafts) or more",
+        lambda p, _t: ["-m", p.target, "--block", 0],
+    ),
+    "wide block": (
+        2,
+        "block 9 is wider than the 8",
+        lambda p, _t: ["-m", p.target, "--draft", p.draft, "--block", 9],
+    ),
+    "no tokens": (2, "-n 0: expected a number of tokens", lambda p, _t: ["-m", p.target, "-n", 0]),
+    "negative context": (
+        2,
+        "-c -1: expected a number of tokens",
+        lambda p, _t: ["-m", p.target, "-c", -1],
+    ),
+    "huge context": (
+        2,
+        "context is 99999999999; expected",
+        lambda p, _t: ["-m", p.target, "-c", 99999999999],
+    ),
+    "threads": (
+        2,
+        "threads is 0; expected a whole number from 1",
+        lambda p, _t: ["-m", p.target, "-t", 0],
+    ),
+    "temperature": (
+        2,
+        "--temp 0.8: only greedy decoding",
+        lambda p, _t: ["-m", p.target, "--temp", 0.8],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_one_line_and_an_exit_code(dense: Pair, tmp_path: Path, what: str) -> None:
+    if "gpu" in what and core().supports_gpu_offload():
+        pytest.skip("this llama.cpp has a GPU backend")
+    code, words, make = BAD[what]
+    result = command("run", *make(dense, tmp_path), "-p", "hi")
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert words in result.stderr
+    assert result.stderr.startswith("dflash-gguf: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_developer_may_see_the_traceback(tmp_path: Path) -> None:
+    result = command(
+        "run", "-m", tmp_path / "none.gguf", "-p", "hi", env={"DFLASH_GGUF_DEBUG": "1"}
+    )
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "ModelError" in result.stderr
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    for arguments in (
+        ["run"],
+        ["run", "--nonsense"],
+        ["nonsense"],
+        ["run", "-m", "x", "-n", "many"],
+    ):
+        result = command(*arguments)
+        assert result.returncode == 2, arguments
+        assert "Traceback" not in result.stderr
+        assert result.stdout == ""
+
+
+def test_llama_cpps_log_is_shown_when_asked_for(dense: Pair) -> None:
+    result = command("run", "-m", dense.target, "-p", "hi", "-n", 4, "-vv")
+    assert result.returncode == 0
+    assert "llama_model_loader" in result.stderr
+    assert "llama" not in result.stdout
