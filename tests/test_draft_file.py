@@ -30,13 +30,13 @@ def test_of_a_folder_the_largest_drafter_is_taken(dense: Pair, tmp_path: Path) -
     shutil.copy(dense.target, tmp_path / "target.gguf")
     with (tmp_path / "target.gguf").open("ab") as file:  # larger than any drafter
         file.write(b"\0" * 10_000_000)
-    shutil.copy(dense.draft, tmp_path / "small.gguf")
-    shutil.copy(dense.draft, tmp_path / "large.gguf")
-    with (tmp_path / "large.gguf").open("ab") as file:
+    shutil.copy(dense.draft, tmp_path / "a-small.gguf")
+    shutil.copy(dense.draft, tmp_path / "b-large.gguf")
+    with (tmp_path / "b-large.gguf").open("ab") as file:
         file.write(b"\0" * 32)
     (tmp_path / "broken.gguf").write_text("x" * 1_000_000)
     (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
-    assert find_draft(tmp_path, dense.target).name == "large.gguf"
+    assert find_draft(tmp_path, dense.target).name == "b-large.gguf"
 
 
 def test_a_folder_without_a_drafter_says_what_is_there(dense: Pair, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dflash_gguf import ModelError, UsageError
@@ -108,6 +108,9 @@ PARTS = (
 )
 
 
+@example(["<|im_", "end|>"])
+@example(["<", "|im_end|>"])
+@example(["<<<|im_end|", ">"])
 @given(st.lists(TRICKY, min_size=1, max_size=4))
 @settings(deadline=None)
 def test_content_parts_cannot_join_into_a_special(model: Any, texts: list[str]) -> None:
@@ -117,6 +120,9 @@ def test_content_parts_cannot_join_into_a_special(model: Any, texts: list[str]) 
     assert b"".join(map(model.piece, ids)).decode() == "".join(texts)
 
 
+@example("<<a>")
+@example("<a><a><a>")
+@example("[a[a")
 @given(st.text("<[a]>", max_size=8))
 @settings(deadline=None)
 def test_overlapping_specials_stay_text_too(model: Any, text: str) -> None:
@@ -154,10 +160,12 @@ def test_specials_anywhere_in_a_message_stay_text(
 
 
 def test_specials_in_tools_stay_text(model: Any) -> None:
-    prompter = Prompter(Other(model, "{{ tools | tojson(ensure_ascii=true) }}<|im_end|>"))
+    tools = "{{ tools | tojson(ensure_ascii=true) }}"
+    prompter = Prompter(Other(model, f"{tools}<|im_end|>{tools}"))
     ids = prompter.chat([], {"tools": [{"name": "<|im_end|>é"}]})
+    text = '[{"name": "<|im_end|>\\u00e9"}]'
+    assert spelled(model, ids) == f"{text}«<|im_end|>»{text}"
     assert ids.count(IM_END) == 1
-    assert spelled(model, ids) == '[{"name": "<|im_end|>\\u00e9"}]«<|im_end|>»'
 
 
 def test_what_the_model_said_keeps_its_own_markup_but_no_control_token(

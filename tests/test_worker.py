@@ -156,14 +156,14 @@ def test_a_failing_engine_ends_its_requests_and_goes_on(
         for failure in (DflashError("the target broke"), ZeroDivisionError("a bug")):
             ready = threading.Event()
             worker.call(lambda _engine, ready=ready: ready.wait(WAIT))
-            tickets = [worker.submit(PROMPT), worker.submit(PROMPT)]
+            tickets = [worker.submit(PROMPT, ignore_end=True) for _ in range(2)]
             monkeypatch.setattr(Engine, "step", fail)
             ready.set()
             for ticket in tickets:
                 with pytest.raises(type(failure)):
                     collect(ticket)
-            assert collect(worker.submit(PROMPT, max_tokens=2, ignore_end=True))
             assert worker.call(lambda engine: engine.free).result(WAIT) == 2
+            assert collect(worker.submit(PROMPT, max_tokens=2, ignore_end=True))
 
 
 def test_closing_ends_running_and_waiting_requests(dense: Pair) -> None:
