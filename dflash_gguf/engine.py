@@ -277,10 +277,9 @@ class Engine:
         del self._answers[answer.id]
 
     def _note_draft_failure(self, session: _core.Session) -> None:
-        if session.draft_failure and not self.warnings:
-            self.warnings.append(
-                f"drafting stopped, plain decoding goes on: {session.draft_failure}"
-            )
+        text = f"drafting stopped, plain decoding goes on: {session.draft_failure}"
+        if session.draft_failure and text not in self.warnings:
+            self.warnings.append(text)
 
 
 def _whole(name: str, value: object) -> int:

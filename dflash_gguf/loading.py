@@ -87,7 +87,13 @@ def load(
     _check_devices(chosen)
     model = _open_model(target_path, chosen.gpu_layers, chosen.devices, progress)
     _check_memory(target_path, model, chosen)
-    return Engine(_assemble(model, facts, chosen))
+    engine = Engine(_assemble(model, facts, chosen))
+    if engine.n_ctx > model.n_ctx_train:
+        engine.warnings.append(
+            f"a context of {engine.n_ctx} tokens is longer than the {model.n_ctx_train} that the target was "
+            "trained for; text beyond may make no sense"
+        )
+    return engine
 
 
 def _settle(options: Options, settings: dict[str, object]) -> Options:

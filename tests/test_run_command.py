@@ -106,6 +106,15 @@ def test_no_template_is_a_warning(dense: Pair, tmp_path: Path) -> None:  # P1
     )
 
 
+def test_a_context_beyond_the_training_is_a_warning(dense: Pair) -> None:
+    result = command("run", "-m", dense.target, "-p", "hi", "-n", 4, "-c", 5000, "-q")
+    assert result.returncode == 0
+    assert result.stderr == (
+        "warning: a context of 5000 tokens is longer than the 4096 that the target was trained for; text beyond "
+        "may make no sense\n"
+    )
+
+
 def test_a_full_context_is_said(dense: Pair, tmp_path: Path) -> None:
     target = endless(dense, tmp_path / "t.gguf")
     result = command("run", "-m", target, "-p", "hi", "-c", 100)

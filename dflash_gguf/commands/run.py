@@ -120,7 +120,7 @@ def run(
     """
     from ..chat import Turns, answer_once, chat, warn_without_template
     from ..loading import Options
-    from ..terminal import show_notes
+    from ..terminal import say, show_notes
 
     _check(temp=temp, block=block, max_tokens=max_tokens, context=context)
     drafter = None if no_draft else draft
@@ -143,6 +143,8 @@ def run(
         quiet=quiet,
     )
     with _open(target, drafter, options, quiet) as engine:
+        for warning in engine.warnings:
+            say(f"warning: {warning}")
         if prompt is None:
             chat(engine, turns)
             return

@@ -16,6 +16,8 @@ from typing import Self
 import numpy as np
 from gguf import GGUFReader
 
+from dflash_gguf.gguf_file import GgufFile
+
 from .edited import edited
 from .random_pairs import IM_END, Pair
 
@@ -58,8 +60,10 @@ def start(*arguments: object) -> subprocess.Popen[bytes]:
 
 
 def endless(pair: Pair, to: Path) -> Path:
-    """Write the pair's target so that it never says an end token. Returns `to`."""
-    edited(pair.target, to)
+    """Write the pair's target so that it never says an end token, in a long context. Returns `to`."""
+    with GgufFile(pair.target) as file:
+        arch = file.architecture
+    edited(pair.target, to, change={f"{arch}.context_length": 1 << 20})
     reader = GGUFReader(to, "r+")
     (output,) = (tensor for tensor in reader.tensors if tensor.name == "output.weight")
     output.data[[IM_END - 2, IM_END]] = np.float32(0)  # the best of all other logits is above 0
