@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 import dflash_gguf
-from dflash_gguf import Answer, DflashError, Engine, ModelError, ResourceError, UsageError, memory
+from dflash_gguf import Answer, DflashError, Engine, ResourceError, UsageError
 
 from .support.edited import edited
 from .support.random_pairs import VOCAB, Pair
@@ -62,14 +61,6 @@ def test_the_default_block_is_the_drafters(engine: Engine, plain: Engine) -> Non
     assert (engine.block, plain.block) == (8, 1)
     assert (engine.n_ctx, plain.n_ctx) == (256, 256)
     assert engine.generate(PROMPT, max_tokens=5).stats.block == 8  # type: ignore[union-attr]
-
-
-def test_a_narrower_engine_refuses_wider_blocks(pair: Pair) -> None:
-    with dflash_gguf.load(pair.target, pair.draft, max_block=3, **QUICK) as engine:
-        assert engine.block == 3
-        assert len(engine.generate(PROMPT, max_tokens=9, ignore_end=True).tokens) == 9
-        with pytest.raises(UsageError, match="block 4 is outside 1 to 3"):
-            engine.start(PROMPT, block=4)
 
 
 def test_text_messages_and_ids_are_prompts(engine: Engine) -> None:
@@ -231,80 +222,6 @@ def test_a_misspelt_option_is_an_error(engine: Engine) -> None:
         next(engine.stream(PROMPT, max_token=5))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"contxt": 5}, "there is no option 'contxt'; expected one of context, max_block"),
-        ({"context": 0}, "context is 0; expected a whole number from 1"),
-        ({"context": 2**31}, "context is 2147483648; expected"),
-        ({"context": "big"}, "context is 'big'; expected"),
-        ({"context": 2**30, "sequences": 2}, "context is 1073741824; expected"),
-        ({"threads": 0}, "threads is 0; expected"),
-        ({"threads": 5000}, "threads is 5000; expected a whole number from 1 to 512"),
-        ({"sequences": 0}, "sequences is 0; expected"),
-        ({"sequences": 257}, "sequences is 257; expected a whole number from 1 to 256"),
-        ({"max_block": 0}, "max_block is 0; expected"),
-        ({"max_block": 9}, "block 9 is wider than the 8 that"),
-        ({"gpu_layers": -2}, "gpu_layers is -2; expected"),
-        ({"kv_type": "q4_9"}, "kv_type is 'q4_9'; expected one of f32, f16, q8_0"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(
-    dense: Pair, options: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        dflash_gguf.load(dense.target, dense.draft, **options)
-    assert words in str(caught.value)
-
-
-def test_what_cannot_be_had_is_a_resource_error(dense: Pair) -> None:
-    with pytest.raises(ResourceError, match="device 'CUDA7' is not available; this build has: "):
-        dflash_gguf.load(dense.target, devices=("CUDA7",))
-
-
-def test_a_context_that_cannot_fit_is_refused_with_one_that_does(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:  # L4
-    monkeypatch.setattr(memory, "available", lambda: 10_000_000)
-    with pytest.raises(ResourceError, match=r"at most .* tokens would fit") as caught:
-        dflash_gguf.load(pair.target, context=10_000, sequences=9, kv_type="f32")
-    most = int(re.findall(r"at most ([\d,]+) tokens", str(caught.value))[0].replace(",", ""))
-    # 4 bytes for each of 2 x 32 numbers, in 4 layers or, of a hybrid target, 1
-    assert most in {10_000_000 // (48 + 256 * layers) for layers in (1, 4)}
-    dflash_gguf.load(pair.target, context=most, threads=1, kv_type="f32").close()
-
-
-def test_options_may_come_as_one_value(dense: Pair) -> None:
-    options = dflash_gguf.Options(context=300, threads=1)
-    with dflash_gguf.load(dense.target, options=options, sequences=2) as engine:
-        assert (engine.n_ctx, engine.free) == (300, 2)
-
-
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-def test_other_cache_types_run(pair: Pair, kv_type: str) -> None:
-    with dflash_gguf.load(
-        pair.target, pair.draft, threads=1, context=128, kv_type=kv_type
-    ) as engine:
-        assert len(engine.generate(PROMPT, max_tokens=20, ignore_end=True).tokens) == 20
-
-
-def test_a_target_without_a_template_takes_plain_text(dense: Pair, tmp_path: Path) -> None:
-    bare = edited(dense.target, tmp_path / "t.gguf", drop=("tokenizer.chat_template",))
-    with dflash_gguf.load(bare, dense.draft, **QUICK) as engine:
-        assert not engine.has_chat_template
-        assert engine.encode("hi") == engine.encode("hi", raw=True)
-        with pytest.raises(UsageError, match="has no chat template"):
-            engine.encode([{"role": "user", "content": "hi"}])
-
-
-def test_a_broken_template_is_a_model_error(dense: Pair, tmp_path: Path) -> None:
-    broken = edited(
-        dense.target, tmp_path / "t.gguf", change={"tokenizer.chat_template": "{% if %}"}
-    )
-    with pytest.raises(ModelError, match="chat template is not valid"):
-        dflash_gguf.load(broken, dense.draft, **QUICK)
-
-
 def test_another_thread_is_refused(engine: Engine) -> None:
     errors: list[Exception] = []
 
@@ -400,36 +317,6 @@ def test_the_drafters_failure_is_a_warning_and_plain_decoding(dense: Pair, tmp_p
     ):
         answer = engine.generate(PROMPT, max_tokens=30, ignore_end=True)
         assert answer.tokens == own.generate(PROMPT, max_tokens=30, ignore_end=True).tokens
-
-
-def test_a_stopped_load_is_no_fault_of_the_file(dense: Pair) -> None:
-    seen: list[float] = []
-
-    def stop(fraction: float) -> bool:
-        seen.append(fraction)
-        return False
-
-    with pytest.raises(DflashError, match="the load was stopped") as caught:
-        dflash_gguf.load(dense.target, progress=stop)
-    assert type(caught.value) is DflashError
-    assert len(seen) == 1
-
-
-def test_errors_and_interrupts_of_progress_come_through(dense: Pair) -> None:
-    for error in (KeyboardInterrupt(), ZeroDivisionError("mine")):
-
-        def fail(_fraction: float, error: BaseException = error) -> bool:
-            raise error
-
-        with pytest.raises(type(error)):
-            dflash_gguf.load(dense.target, progress=fail)
-
-
-def test_progress_goes_from_0_to_1_and_may_return_nothing(dense: Pair) -> None:
-    seen: list[float] = []
-    dflash_gguf.load(dense.target, progress=seen.append, **QUICK).close()  # type: ignore[arg-type]
-    assert seen == sorted(seen)
-    assert seen[-1] == 1.0
 
 
 def test_times_add_up(engine: Engine) -> None:

@@ -58,7 +58,7 @@ def test_the_drafter_changes_nothing_but_the_statistics(pair: Pair) -> None:
 
 
 def test_llama_cpps_spellings_are_taken(dense: Pair) -> None:
-    spelled = ["--model", dense.target, "--model-draft", dense.draft, "--n-predict", 9, "--temperature", 0,
+    spelled = ["--model", dense.target, "--draft-model", dense.draft, "--n-predict", 9, "--temperature", 0,
                "--ctx-size", 300, "--threads", 1, "--n-gpu-layers", 0, "-ngld", "auto", "--prompt", "hi"]  # fmt: skip
     short = ["-m", dense.target, "-md", dense.draft, "-n", 9, "--temp", 0, "-c", 300, "-t", 1, "-ngl", "auto",
              "-ngld", 0, "-p", "hi"]  # fmt: skip
