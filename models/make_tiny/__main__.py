@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # this folder as a package
 
-from make_tiny.stages import main  # noqa: E402
+from make_tiny.stages import main
 
 if __name__ == "__main__":
     main()

@@ -37,20 +37,26 @@ TASKS: Sequence[tuple[str, str, str]] = (
     (
         "takes a list {x} and returns the items greater than {k}",
         "Make an empty list, loop over {x}, keep each item greater than {k}, return the list.",
-        "    result = []\n    for item in {x}:\n        if item > {k}:\n"
-        "            result.append(item)\n    return result\n",
+        (
+            "    result = []\n    for item in {x}:\n        if item > {k}:\n"
+            "            result.append(item)\n    return result\n"
+        ),
     ),
     (
         "takes a list {x} and returns the sum of the items less than {k}",
         "Start with total 0, loop over {x}, add each item less than {k}, return the total.",
-        "    total = 0\n    for item in {x}:\n        if item < {k}:\n"
-        "            total = total + item\n    return total\n",
+        (
+            "    total = 0\n    for item in {x}:\n        if item < {k}:\n"
+            "            total = total + item\n    return total\n"
+        ),
     ),
     (
         "takes a list {x} and counts the items equal to {k}",
         "Start with count 0, loop over {x}, add 1 for each item equal to {k}, return the count.",
-        "    count = 0\n    for item in {x}:\n        if item == {k}:\n"
-        "            count = count + 1\n    return count\n",
+        (
+            "    count = 0\n    for item in {x}:\n        if item == {k}:\n"
+            "            count = count + 1\n    return count\n"
+        ),
     ),
     (
         "takes two numbers {x} and {y} and returns the larger one",
@@ -65,8 +71,10 @@ TASKS: Sequence[tuple[str, str, str]] = (
     (
         "takes a list {x} and returns each item times {k}",
         "Make an empty list, loop over {x}, keep each item times {k}, return the list.",
-        "    result = []\n    for item in {x}:\n        result.append(item * {k})\n"
-        "    return result\n",
+        (
+            "    result = []\n    for item in {x}:\n        result.append(item * {k})\n"
+            "    return result\n"
+        ),
     ),
     (
         "takes a text {x} and repeats it {k} times",
@@ -80,16 +88,22 @@ TASKS: Sequence[tuple[str, str, str]] = (
     ),
     (
         "takes a list {x} and a number {y} and returns the index of the first item equal to {y}",
-        "Loop over {x} with the index, return the index when the item equals {y}, "
-        "otherwise return -1.",
-        "    for index, item in enumerate({x}):\n        if item == {y}:\n"
-        "            return index\n    return -1\n",
+        (
+            "Loop over {x} with the index, return the index when the item equals {y}, "
+            "otherwise return -1."
+        ),
+        (
+            "    for index, item in enumerate({x}):\n        if item == {y}:\n"
+            "            return index\n    return -1\n"
+        ),
     ),
     (
         "takes two lists {x} and {y} and returns the sum of the products of their items",
         "Start with total 0, loop over pairs from {x} and {y}, add each product, return the total.",
-        "    total = 0\n    for first, second in zip({x}, {y}):\n"
-        "        total = total + first * second\n    return total\n",
+        (
+            "    total = 0\n    for first, second in zip({x}, {y}):\n"
+            "        total = total + first * second\n    return total\n"
+        ),
     ),
 )
 PREFIXES = listed("get make find check do run")

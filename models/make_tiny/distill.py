@@ -23,7 +23,7 @@ from .target import load_target, schedule
 from .tokenizer import MASK, load_tokenizer
 
 RANKS = 2
-STEPS = 900
+STEPS = 500
 TEXTS_PER_STEP = 16  # of one process
 ANCHORS = 16  # of one text
 FADE = 7.0  # the weight of draft position k is exp(-(k - 1) / FADE)
@@ -34,6 +34,9 @@ def groups(texts: list[Text], seed: int) -> Iterator[list[list[Text]]]:
     """Endless steps, each with one group of texts of similar length for every process."""
     rng = random.Random(seed)
     size = TEXTS_PER_STEP * RANKS
+    if len(texts) < size:
+        msg = f"{len(texts)} finished texts, fewer than the {size} of one step"
+        raise ValueError(msg)
     while True:
         order = sorted(texts, key=lambda t: len(t.ids) + rng.random() * 16)
         starts = list(range(0, len(order) - size + 1, size))

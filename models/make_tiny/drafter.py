@@ -29,6 +29,7 @@ class Norm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """x: (..., size)."""
         y = x.float()
         y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps)
         return self.weight * y.to(x.dtype)
@@ -93,6 +94,7 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(inner, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x: (B, N, D)."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -110,6 +112,7 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, context: Tensor, rotate: tuple[Rotation, Rotation], mask: Tensor
     ) -> Tensor:
+        """Shapes as in Attention."""
         x = x + self.self_attn(self.input_layernorm(x), context, rotate, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 

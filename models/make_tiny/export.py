@@ -118,17 +118,16 @@ def _tensors(
     state: dict[str, torch.Tensor], config: Qwen3_5TextConfig
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """GGUF names and tensors in llama.cpp's form; an unknown name is an error."""
-    for name, tensor in state.items():
-        tensor = tensor.detach().cpu()
-        if name.endswith("norm.weight") and "linear_attn" not in name:
-            tensor = tensor.float() + 1
+    for name, weight in state.items():
+        zero_centred = name.endswith("norm.weight") and "linear_attn" not in name
+        tensor = weight.detach().float() + 1 if zero_centred else weight.detach()
         if name in TOP_NAMES:
             yield TOP_NAMES[name], tensor
             continue
         _, _, layer, part = name.split(".", 3)
-        if part.startswith("linear_attn."):
-            tensor = _delta_net(part, tensor, config)
-        yield f"blk.{layer}.{LAYER_NAMES[part]}", tensor
+        delta = part.startswith("linear_attn.")
+        done = _delta_net(part, tensor, config) if delta else tensor
+        yield f"blk.{layer}.{LAYER_NAMES[part]}", done
 
 
 def _delta_net(part: str, tensor: torch.Tensor, config: Qwen3_5TextConfig) -> torch.Tensor:

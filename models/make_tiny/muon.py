@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+NARROW = 16  # matrices with fewer rows go to Adam
+
 
 def orthogonal(x: Tensor, rounds: int = 5) -> Tensor:
     """Nearest orthogonal matrices, roughly, of a stack (n, rows, columns); Newton-Schulz."""
@@ -27,7 +29,7 @@ def orthogonal(x: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Muon:
-    """Optimizer over named parameters; matrices but embeddings and head get Muon."""
+    """Optimizer over named parameters; matrices but tables and narrow ones get Muon."""
 
     def __init__(
         self,
@@ -42,7 +44,8 @@ class Muon:
         stacks: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
         others = []
         for name, parameter in parameters:
-            if parameter.ndim == 2 and "embed" not in name and "lm_head" not in name:
+            table = "embed" in name or "lm_head" in name or min(parameter.shape) < NARROW
+            if parameter.ndim == 2 and not table:
                 stacks[parameter.shape].append(parameter)
             else:
                 others.append(parameter)

@@ -56,7 +56,8 @@ def greedy_texts(model: Any, prompts: list[list[int]], end_id: int) -> list[Text
         output = model(text.ids[None], output_hidden_states=True, use_cache=False)
         best = output.logits[0, text.prompt - 1 : -1].argmax(-1)
         if not torch.equal(best, text.ids[text.prompt :]):
-            raise AssertionError("transformers' greedy choice differs from the generated text")
+            msg = "transformers' greedy choice differs from the generated text"
+            raise AssertionError(msg)
         taps = torch.cat([output.hidden_states[t + 1][0, :-1] for t in TAPS], dim=-1)
         texts.append(Text(text.ids, text.prompt, taps))
     return texts
@@ -92,7 +93,8 @@ def centred(logits: Tensor) -> np.ndarray:
     short = exact.half()
     error = 1 - torch.cosine_similarity(exact.double(), short.double(), dim=-1)
     if float(error.max()) > 1e-5:
-        raise AssertionError(f"float16 logits are off by {float(error.max()):.1e} in cosine")
+        msg = f"float16 logits are off by {float(error.max()):.1e} in cosine"
+        raise AssertionError(msg)
     return short.numpy()
 
 
@@ -133,4 +135,5 @@ def make_reference(
 
 
 def save_reference(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes the arrays, compressed."""
     np.savez_compressed(path, **arrays)

@@ -75,4 +75,5 @@ def make_report(
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
+    """Writes report.json."""
     path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

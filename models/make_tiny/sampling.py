@@ -16,7 +16,7 @@ from .text import training_stream
 from .tokenizer import load_tokenizer
 
 RANKS = 2
-TEXTS = 6000
+TEXTS = 3000
 BATCH = 125
 LIMIT = 300
 

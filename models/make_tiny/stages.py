@@ -144,6 +144,7 @@ def run(job: Job, until: str | None = None) -> None:
 
 
 def main() -> None:
+    """The command line."""
     models = Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(prog="make_tiny", description=__doc__)
     parser.add_argument("--work", type=Path, default=models / "work", help="checkpoints and texts")

@@ -26,14 +26,15 @@ from .chat import END
 from .fast import CHUNK, forward
 from .muon import Muon
 from .shape import target_config
+from .start import new_target
 from .text import Dialogue, training_stream
 from .tokenizer import load_tokenizer
 
 RANKS = 2
 RANK_TOKENS = 3072  # padded tokens of one process and step
-STEPS = 320
+STEPS = 240
 POOL = 4000  # dialogues sorted by length together
-RATE, ADAM_RATE = 0.02, 0.004
+RATE, ADAM_RATE = 0.02, 0.0015
 PART = "target-part.pt"
 
 Batch = tuple[Tensor, Tensor]  # ids (B, N) and which of them are replies, right-padded
@@ -97,7 +98,7 @@ def _worker(rank: int, folder: str, seed: int, steps: int) -> None:
         "gloo", init_method=f"file://{work / 'meeting'}", rank=rank, world_size=RANKS
     )
     torch.manual_seed(seed)
-    master = Qwen3_5ForCausalLM(target_config())
+    master = new_target()
     model = copy.deepcopy(master).bfloat16()
     names = [(n, p) for n, p in master.named_parameters()]
     optimizer = Muon(names, RATE, adam_rate=ADAM_RATE)

@@ -44,10 +44,12 @@ class Dialogue:
 
     @property
     def prompt(self) -> str:
+        """The rendered messages, ending with the generation prompt."""
         return render(self.messages, think=self.think)
 
     @property
     def text(self) -> str:
+        """Prompt, reply and end token."""
         return self.prompt + self.reply + END
 
 
