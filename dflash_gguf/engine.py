@@ -111,6 +111,14 @@ class Engine:
             return ids
         return self._prompter.chat(items, template)
 
+    def render(self, messages: Sequence[Message], template: Mapping[str, Any] | None = None) -> str:
+        """Return the text that the target's chat template makes of a conversation.
+
+        Raises UsageError if there is no template or it refuses the messages.
+        """
+        self._open()
+        return self._prompter.render(messages, template)
+
     def start(
         self,
         prompt: Prompt,

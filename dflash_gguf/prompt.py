@@ -77,24 +77,31 @@ class Prompter:
         self._own = _Marks([text for text, _, own in special if not own and text in self._ids])
         self.template = self._read_template()
 
-    def chat(
+    def render(
         self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        """Return the ids of a conversation, ready for the answer; `arguments` go to the template.
+    ) -> str:
+        """Return the text of a conversation, ready for the answer; `arguments` go to the template.
 
         Raises UsageError if the target has no chat template or the template refuses the messages.
         """
         if self.template is None:
             text = "the target's file has no chat template; give the prompt as plain text (raw)"
             raise UsageError(text)
+        return self.template.render(messages, arguments or {})
+
+    def chat(
+        self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """Return the ids of a conversation; arguments and errors as of `render`."""
         for message in messages:
             if not isinstance(message, Mapping):
                 text = f"a message is {message!r}; expected a mapping with 'role' and 'content'"
                 raise UsageError(text)
-        guard = _unused_character(repr(messages) + repr(arguments) + self.template.source)
+        source = self.template.source if self.template else ""
+        guard = _unused_character(repr(messages) + repr(arguments) + source)
         guarded = [self._shield(message, guard) for message in messages]
         shielded = map_strings(arguments or {}, lambda text: self._any.broken(text, guard))
-        rendered = self.template.render(guarded, shielded)
+        rendered = self.render(guarded, shielded)
         # the second form is what `tojson(ensure_ascii=true)` makes of it
         escaped = f"\\u{ord(guard):04x}"
         ids: list[int] = []
