@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .families import Family, find_family
+from .families import DFLASH2, DSPARK, Family, find_family
 from .keys import MAX_COUNT, Keys
 from .layers import Attention, read_attention
 from .rope import Rope, read_rope
 from .source import read_json
+from .variants import Dflash2, Dspark, read_dflash2, read_dspark
 
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
 _MAX_WIDTH = 1 << 20
@@ -27,7 +28,10 @@ _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 class DraftConfig:
     """A drafter's config. `target_layer_ids` are 0-based layers whose output is used.
 
-    `rotary_part` is the rotated fraction of a head that goes into the file (None: all of it).
+    `rotary_part` is the rotated fraction of a head that goes into the file (None: all of it);
+    `interleaved_rope` tells that neighbours rotate together in the checkpoint, not the halves of a head.
+    `own_embeddings` is false where the config says that an embedding table in the checkpoint is to be
+    left out; `tied_head` tells that a table of its own is its output head too.
     """
 
     family: Family
@@ -43,6 +47,7 @@ class DraftConfig:
     hidden_act: str
     rope: Rope
     rotary_part: float | None
+    interleaved_rope: bool
     attention: Attention
     block_size: int
     mask_token_id: int
@@ -52,20 +57,28 @@ class DraftConfig:
     logit_scale: float | None
     logit_softcap: float | None
     value_scale: float | None
+    own_embeddings: bool
+    tied_head: bool
+    dflash2: Dflash2 | None
+    dspark: Dspark | None
     warnings: tuple[str, ...]
+
+    @property
+    def draft_vocab(self) -> int:
+        """Tokens its own output head knows."""
+        return self.vocab_size if self.dspark is None else self.dspark.draft_vocab
 
 
 def read_config(path: Path) -> DraftConfig:
     """Read and check config.json. Raises ConvertError, naming the key and both values."""
-    raw = read_json(path)
-    merged = _merge_speculators(raw, str(path))
-    return parse_config(merged, str(path))
+    return parse_config(read_json(path), str(path))
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> DraftConfig:
     """Check a raw config whose keys are flat or nested; `where` names it in errors."""
-    family = find_family(raw, where)
-    keys = Keys(raw, where)
+    merged = _merge_speculators(raw, where)
+    family = find_family(merged, where)
+    keys = Keys(merged, where)
     _refuse_what_gguf_cannot_hold(keys)
     heads = keys.count("num_attention_heads", keys.top("num_attention_heads"), limit=_MAX_WIDTH)
     hidden = keys.count("hidden_size", keys.top("hidden_size"), limit=_MAX_WIDTH)
@@ -83,12 +96,13 @@ def parse_config(raw: Mapping[str, Any], where: str) -> DraftConfig:
         n_heads=heads,
         n_kv_heads=_kv_heads(keys, heads),
         head_dim=head_dim,
-        rms_norm_eps=keys.number("rms_norm_eps", keys.top("rms_norm_eps")),
+        rms_norm_eps=_epsilon(keys),
         vocab_size=vocab,
         context_length=keys.count("max_position_embeddings", keys.top("max_position_embeddings")),
         hidden_act=_activation(keys),
         rope=rope,
         rotary_part=_rotary_part(keys, rope, head_dim),
+        interleaved_rope=_interleaved(keys, rope),
         attention=read_attention(keys, layers),
         block_size=keys.count("block_size", keys.either("block_size"), least=2, limit=1 << 16),
         mask_token_id=_mask(keys, vocab),
@@ -98,11 +112,15 @@ def parse_config(raw: Mapping[str, Any], where: str) -> DraftConfig:
         logit_scale=_scale(keys, "output_multiplier"),
         logit_softcap=_softcap(keys),
         value_scale=_value_scale(keys),
+        own_embeddings=keys.flag("has_embed_tokens", keys.top("has_embed_tokens")) is not False,
+        tied_head=bool(keys.flag("tie_word_embeddings", keys.top("tie_word_embeddings"))),
+        dflash2=read_dflash2(keys, hidden) if family is DFLASH2 else None,
+        dspark=read_dspark(keys, raw, vocab) if family is DSPARK else None,
         warnings=tuple(keys.warnings),
     )
 
 
-def _merge_speculators(raw: dict[str, Any], where: str) -> dict[str, Any]:
+def _merge_speculators(raw: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     inner = raw.get("transformer_layer_config")
     if inner is None:
         return raw
@@ -120,12 +138,14 @@ def _refuse_what_gguf_cannot_hold(keys: Keys) -> None:
         keys.fail(
             "attention_bias", value=True, expected="false: a DFlash GGUF has no place for biases"
         )
-    if keys.flag("rope_is_neox_style", keys.top("rope_is_neox_style")) is False:
-        keys.fail(
-            "rope_is_neox_style",
-            value=False,
-            expected="true: interleaved rope is not converted yet",
-        )
+
+
+def _epsilon(keys: Keys) -> float:
+    own = keys.top("rms_norm_eps")
+    # LFM2's spelling
+    if own is None and keys.top("norm_eps") is not None:
+        return keys.number("norm_eps", keys.top("norm_eps"))
+    return keys.number("rms_norm_eps", own)
 
 
 def _kv_heads(keys: Keys, heads: int) -> int:
@@ -163,13 +183,27 @@ def _rotary_part(keys: Keys, rope: Rope, head_dim: int) -> float | None:
     if rope.partial > 1.0:
         keys.fail("partial_rotary_factor", rope.partial, "at most 1")
     # MiMo's drafters really rotate a part; the reference for Qwen3-style ones rotates the whole head
-    if str(keys.top("model_type") or "").lower().startswith("mimo"):
+    if _is_mimo(keys):
         return rope.partial
     keys.warnings.append(
         f"partial_rotary_factor {rope.partial:g} is not written, so all {head_dim} dimensions of a head "
         "rotate, as in this drafter's reference (the key is often left over from the target's config)"
     )
     return None
+
+
+def _interleaved(keys: Keys, rope: Rope) -> bool:
+    if keys.flag("rope_is_neox_style", keys.top("rope_is_neox_style")) is not False:
+        return False
+    if _is_mimo(keys) and rope.partial not in (None, 1.0):
+        keys.fail(
+            "rope_is_neox_style", value=False, expected="true where only a part of a head rotates"
+        )
+    return True
+
+
+def _is_mimo(keys: Keys) -> bool:
+    return str(keys.top("model_type") or "").lower().startswith("mimo")
 
 
 def _mask(keys: Keys, vocab: int) -> int:

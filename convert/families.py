@@ -1,8 +1,4 @@
-"""Which drafters there are, and which of them we convert.
-
-A family is recognised by config.json's architectures and by the keys only it has. One that we do not
-convert yet is refused by name, before anything is read.
-"""
+"""Which drafters there are: the architectures they go by and the config keys that betray them."""
 
 from __future__ import annotations
 
@@ -15,15 +11,14 @@ from .faults import refuse
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of drafter: the `architectures` it goes by and the config keys that betray it."""
+    """A kind of drafter: the `architectures` it goes by and the config keys that only it has."""
 
     name: str
     architectures: frozenset[str]
     keys: frozenset[str] = frozenset()
-    supported: bool = False
 
 
-DFLASH = Family("DFlash", frozenset({"DFlashDraftModel"}), supported=True)
+DFLASH = Family("DFlash", frozenset({"DFlashDraftModel"}))
 DFLASH2 = Family(
     "DFlash2",
     frozenset({"DFlash2DraftModel"}),
@@ -44,9 +39,12 @@ DSPARK = Family(
 )
 FAMILIES = (DFLASH, DFLASH2, DSPARK)
 
+# drafters with a graph of their own in llama.cpp, which its converter knows
+_ELSEWHERE = frozenset({"Gemma4DSparkModel", "DeepseekV4DSparkModel", "MuseGlimmerAssistantModel"})
+
 
 def find_family(config: Mapping[str, Any], where: str) -> Family:
-    """Return the family of a raw config. Raises ConvertError if it is unknown or not converted yet."""
+    """Return the family of a raw config. Raises ConvertError if it is unknown or not converted."""
     names = config.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         refuse(
@@ -54,18 +52,21 @@ def find_family(config: Mapping[str, Any], where: str) -> Family:
             "is this a drafter's config.json?"
         )
     named = next((family for family in FAMILIES if names[0] in family.architectures), None)
-    known = sorted(name for family in FAMILIES for name in family.architectures if family.supported)
+    known = ", ".join(sorted(name for family in FAMILIES for name in family.architectures))
+    if names[0] in _ELSEWHERE:
+        refuse(
+            f"{where}: {names[0]} drafters are not converted here; expected {known}; use llama.cpp's "
+            "convert_hf_to_gguf.py for this one"
+        )
     if named is None:
+        refuse(f"{where}: the architecture {names[0]} is not a DFlash drafter's; expected {known}")
+    betrayed = _betrayed(config)
+    if betrayed is not None and named not in (DFLASH, betrayed):
         refuse(
-            f"{where}: the architecture {names[0]} is not a DFlash drafter's; expected {', '.join(known)}"
+            f"{where}: {names[0]} is a {named.name} drafter, but it has keys of a {betrayed.name} one; "
+            "expected one kind: take config.json from the drafter's own repository"
         )
-    found = _betrayed(config) or named
-    if not found.supported:
-        refuse(
-            f"{where}: {names[0]} with the keys of a {found.name} drafter is not converted yet; "
-            f"expected {', '.join(known)}; use llama.cpp's convert_hf_to_gguf.py for it"
-        )
-    return found
+    return betrayed or named
 
 
 def _betrayed(config: Mapping[str, Any]) -> Family | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import metadata
 
 from .config import DraftConfig
@@ -13,9 +14,12 @@ ARCHITECTURE = "dflash"
 _QUANTIZATION_VERSION = 2  # ggml's GGML_QNT_VERSION
 
 
-def describe_model(config: DraftConfig, target: Target) -> dict[str, Field]:
+def describe_model(
+    config: DraftConfig, target: Target, tensors: Collection[str]
+) -> dict[str, Field]:
     """Return the dflash.* keys, with the exact types llama.cpp's loader asks for, and our own two.
 
+    `tensors` are the names in the GGUF.
     `dflash_gguf.layer_causal` keeps what the architecture has no key for: which layers are causal inside
     the block. llama.cpp ignores keys it does not know.
     """
@@ -40,6 +44,7 @@ def describe_model(config: DraftConfig, target: Target) -> dict[str, Field]:
         **_attention(config),
         **_rope(config.rope),
         **_rotation(config, target),
+        **_variant(config, tensors),
     }
     named = {f"{ARCHITECTURE}.{key}": field for key, field in fields.items() if field is not None}
     named["dflash_gguf.layer_causal"] = boolean_array(
@@ -104,6 +109,22 @@ def _rotation(config: DraftConfig, target: Target) -> dict[str, Field | None]:
             i32_array([config.head_dim // 2, 0, 0, 0]) if target.uses_mrope else None
         ),
     }
+
+
+def _variant(config: DraftConfig, tensors: Collection[str]) -> dict[str, Field | None]:
+    if config.dflash2 is not None:
+        return {
+            "conv_kernel_size": u32(config.dflash2.kernel_size),
+            "conv_group_size": u32(config.dflash2.group_size),
+            "selector_rank": u32(config.dflash2.rank),
+            "selector_top_k": u32(config.dflash2.top_k),
+        }
+    if config.dspark is not None:
+        return {
+            "sample_from_anchor": boolean(config.dspark.sample_from_anchor),
+            "has_confidence_head": boolean("conf_proj.weight" in tensors),
+        }
+    return {}
 
 
 def _optional(value: float | None) -> Field | None:

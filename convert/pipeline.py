@@ -1,36 +1,29 @@
-"""The conversion itself: one pass over the checkpoint, a piece of rows at a time, for all outputs."""
+"""The conversion itself: read and check everything, plan the outputs, stream, put them in place."""
 
 from __future__ import annotations
 
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn, TypeAlias
 
-from .._native import core
 from ..errors import ResourceError, UsageError
-from ..ggml_types import F16, TensorType
 from ..gguf_file import GgufFile
+from .borrowed import complete_tensors
 from .config import DraftConfig, read_config
-from .faults import refuse
 from .fields import Field
 from .metadata import describe_file, describe_model
 from .names import make_folder, model_name, output_paths, remove_empty
-from .source import DTYPES, Checkpoint, Reader, find_checkpoint
+from .source import Checkpoint, find_checkpoint
+from .stream import Progress, stream
 from .target import check_fit, read_target
 from .tensors import DraftTensor, match_tensors
 from .types import OutputType, choose_types, fallback_warnings, find_output_types
 from .vocabulary import copy_tokenizer
 from .writer import GgufWriter, Plan
-
-# bytes done, bytes in all, name of the tensor
-Progress: TypeAlias = Callable[[int, int, str], None]
-
-_PIECE = 4 << 20  # bytes of source in memory at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +63,7 @@ class _Drafter:
     checkpoint: Checkpoint
     config: DraftConfig
     tensors: list[DraftTensor]
+    warnings: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -113,7 +107,7 @@ def convert(
         raise UsageError(text)
     drafter = _read_drafter(Path(source))
     with GgufFile(Path(target)) as target_file, ExitStack() as stack:
-        shared = _shared_fields(drafter, target_file)
+        drafter, shared = _fit(drafter, target_file)
         chosen = model_name(drafter.checkpoint, name)
         folder = drafter.folder if outdir is None else Path(outdir)
         paths = output_paths(drafter.checkpoint, Path(target), chosen, folder, outputs, force=force)
@@ -127,7 +121,8 @@ def convert(
             general = describe_file(chosen, item.type.file_type, drafter.parameters)
             writer = GgufWriter(item.path, general | shared, item.plan, force=force)
             writers.append(stack.enter_context(writer))
-        _stream(drafter.tensors, planned, writers, threads or _cpus(), progress)
+        types = [[plan.type for plan in item.plan] for item in planned]
+        stream(drafter.tensors, types, writers, threads or _cpus(), progress)
         _commit(writers, keep=force)
         return [
             _report(item, writer, drafter) for item, writer in zip(planned, writers, strict=True)
@@ -137,77 +132,23 @@ def convert(
 def _read_drafter(source: Path) -> _Drafter:
     checkpoint = find_checkpoint(source)
     config = read_config(checkpoint.folder / "config.json")
-    _refuse_mask_embedding(checkpoint.folder)
     return _Drafter(checkpoint, config, match_tensors(config, checkpoint))
 
 
-def _shared_fields(drafter: _Drafter, target: GgufFile) -> dict[str, Field]:
-    """The key/values that all outputs have, once it is sure that the drafter fits the target."""
+def _fit(drafter: _Drafter, target: GgufFile) -> tuple[_Drafter, dict[str, Field]]:
+    """The drafter with what it takes from its target, and the key/values that all outputs have."""
     facts = read_target(target)
     check_fit(drafter.config, str(drafter.folder / "config.json"), facts)
-    model = describe_model(drafter.config, facts)
-    return model | copy_tokenizer(target, drafter.config.mask_token_id)
+    tensors, warnings = complete_tensors(drafter.tensors, drafter.config, drafter.folder, target)
+    model = describe_model(drafter.config, facts, {tensor.name for tensor in tensors})
+    fields = model | copy_tokenizer(target, drafter.config.mask_token_id)
+    return replace(drafter, tensors=tensors, warnings=tuple(warnings)), fields
 
 
 def _plan(output: OutputType, path: Path, drafter: _Drafter) -> _Output:
     types = choose_types(output, drafter.config, drafter.tensors)
     pairs = zip(drafter.tensors, types, strict=True)
     return _Output(output, path, [Plan(tensor.name, kind, tensor.shape) for tensor, kind in pairs])
-
-
-def _stream(
-    tensors: list[DraftTensor],
-    outputs: list[_Output],
-    writers: list[GgufWriter],
-    threads: int,
-    progress: Progress | None,
-) -> None:
-    total = sum(tensor.source.length for tensor in tensors)
-    done = 0
-    scratch = _Scratch()
-    with Reader() as reader:
-        for index, tensor in enumerate(tensors):
-            rows = max(tensor.rows, 1)
-            for count, piece in reader.pieces(tensor.source, rows, _PIECE):
-                for output, writer in zip(outputs, writers, strict=True):
-                    kind = output.plan[index].type
-                    result = scratch.take(count * kind.row_bytes(tensor.columns))
-                    _convert_piece(tensor, piece, kind, result, threads)
-                    writer.write(result)
-                done += len(piece)
-                if progress is not None:
-                    progress(done, total, tensor.name)
-
-
-class _Scratch:
-    """A buffer used again for every piece: fresh ones of this size would cost page faults."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def take(self, length: int) -> memoryview:
-        """Return `length` bytes, which hold anything and are valid until the next call."""
-        if len(self._buffer) < length:
-            self._buffer = bytearray(length)
-        return memoryview(self._buffer)[:length]
-
-
-def _convert_piece(
-    tensor: DraftTensor, piece: memoryview, kind: TensorType, result: memoryview, threads: int
-) -> None:
-    source = DTYPES[tensor.source.dtype]
-    rows = len(piece) // source.row_bytes(tensor.columns)
-    try:
-        overflows = core().convert_rows(
-            piece, source.number, result, kind.number, rows, tensor.columns, threads
-        )
-    except ValueError as error:
-        _fail(tensor, f"{error}; expected finite weights: get the checkpoint again")
-    if overflows and kind == F16:
-        _fail(
-            tensor,
-            f"{overflows} values or more exceed f16's 65504; expected smaller: use --outtype bf16",
-        )
 
 
 def _commit(writers: list[GgufWriter], *, keep: bool) -> None:
@@ -236,17 +177,8 @@ def _report(output: _Output, writer: GgufWriter, drafter: _Drafter) -> Written:
             for plan in output.plan
         ),
         bytes=writer.size,
-        warnings=(*drafter.config.warnings, *own, *fallen),
+        warnings=(*drafter.config.warnings, *drafter.warnings, *own, *fallen),
     )
-
-
-def _refuse_mask_embedding(folder: Path) -> None:
-    path = folder / "mask_embedding.pt"
-    if path.exists():
-        refuse(
-            f"{path}: a drafter with a learned mask embedding is not converted yet; expected none beside the "
-            "checkpoint: use llama.cpp's convert_hf_to_gguf.py for it"
-        )
 
 
 def _require_space(folder: Path, needed: int) -> None:
@@ -260,7 +192,3 @@ def _cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _fail(tensor: DraftTensor, fault: str) -> NoReturn:
-    refuse(f"{tensor.source.path}: {tensor.source.name}: {fault}")

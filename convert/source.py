@@ -78,14 +78,15 @@ class Reader:
         self._open: dict[Path, int] = {}
 
     def pieces(
-        self, tensor: SourceTensor, rows: int, limit: int
+        self, tensor: SourceTensor, rows: int, limit: int, *, multiple: int = 1
     ) -> Iterator[tuple[int, memoryview]]:
-        """Yield (rows, bytes) of `tensor`, which has `rows` rows, at most `limit` bytes or one row each.
+        """Yield (rows, bytes) of `tensor`, which has `rows` rows: at most `limit` bytes, but at least `multiple`
+        rows and, until the last, a multiple of that.
 
         The memory of a piece is used again for the next. Raises ConvertError if the file became shorter.
         """
         row = tensor.length // rows
-        step = max(1, limit // row)
+        step = max(multiple, limit // row // multiple * multiple)
         buffer = bytearray(min(step, rows) * row)
         for first in range(0, rows, step):
             count = min(step, rows - first)
@@ -124,6 +125,13 @@ class Reader:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def read_whole(tensor: SourceTensor) -> bytes:
+    """Read a small tensor's bytes."""
+    with Reader() as reader:
+        ((_, data),) = reader.pieces(tensor, 1, tensor.length)
+        return bytes(data)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which tensors a drafter has: checkpoint name, GGUF name and shape of each.
+"""A checkpoint's tensors, each matched with the GGUF tensor it becomes.
 
 A tensor that is not expected stops the conversion: leaving it out would give a file that drafts fluently
 and is hardly ever right.
@@ -6,25 +6,32 @@ and is hardly ever right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from typing import NoReturn
 
-from .config import DraftConfig
-from .faults import refuse
-from .source import DTYPES, Checkpoint, SourceTensor
+import numpy as np
 
-_IGNORED = (".rotary_emb.inv_freq",)  # computed from rope_theta
+from ..ggml_types import I64, TensorType
+from .config import DraftConfig
+from .expected import Expected, canonical_name, expected_tensors
+from .faults import refuse
+from .recipes import AsIs, Deinterleaved, Ready, Recipe
+from .source import DTYPES, Checkpoint, SourceTensor, read_whole
+
+_FREQUENCIES = ".rotary_emb.inv_freq"  # computed from rope_theta
+_MARKOV = "markov_head.markov_w1.weight"
 
 # what an unexpected tensor's name tells of the checkpoint
 _HINTS = (
     (
         ("markov", "confidence_head", "d2t", "t2d"),
-        "it belongs to a DSpark drafter, not converted yet",
+        "it belongs to a DSpark drafter, which config.json does not tell",
     ),
-    (("conv", "candidate_selector"), "it belongs to a DFlash2 drafter, not converted yet"),
-    (("embed_tokens", "lm_head"), "a drafter with its own embeddings or head is not converted yet"),
-    (("sink",), "attention sinks are not converted yet"),
+    (
+        ("conv", "candidate_selector"),
+        "it belongs to a DFlash2 drafter, which config.json does not tell",
+    ),
     ((".bias",), "a DFlash GGUF has no place for biases"),
     (
         ("scale", "qweight", "packed", "zero"),
@@ -35,25 +42,35 @@ _HINTS = (
 
 @dataclass(frozen=True, slots=True)
 class DraftTensor:
-    """A tensor on its way: `source` in the checkpoint, `name` in the GGUF.
+    """A tensor on its way: `source` with values of `type`, `name` in the GGUF, `recipe` between them.
 
-    It has `rows` x `columns` values, rows 0 standing for a vector. Vectors and norms stay f32.
+    `shape` is as ggml orders it, row length first.
     """
 
     name: str
     source: SourceTensor
-    rows: int
-    columns: int
+    type: TensorType
+    shape: tuple[int, ...]
+    recipe: Recipe = AsIs()  # noqa: RUF009  it has no state
 
     @property
-    def is_vector(self) -> bool:
-        """Whether it has one dimension."""
-        return self.rows == 0
+    def columns(self) -> int:
+        """Values of a row."""
+        return self.shape[0]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape as ggml orders it, row length first."""
-        return (self.columns,) if self.is_vector else (self.columns, self.rows)
+    def rows(self) -> int:
+        """How many rows; a vector is one."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def stays_float(self) -> bool:
+        """Whether it is f32 in every file: a vector, a norm, or anything that is no `.weight`."""
+        return (
+            len(self.shape) == 1
+            or self.name.endswith("_norm.weight")
+            or not self.name.endswith(".weight")
+        )
 
 
 def match_tensors(config: DraftConfig, checkpoint: Checkpoint) -> list[DraftTensor]:
@@ -61,18 +78,24 @@ def match_tensors(config: DraftConfig, checkpoint: Checkpoint) -> list[DraftTens
 
     Raises ConvertError for one that is missing, unknown, of another shape or of a type not converted.
     """
-    found = _without_prefix(checkpoint)
-    expected = {name: (gguf, shape) for name, gguf, shape in expected_tensors(config)}
+    found = _canonical(checkpoint)
+    expected = {item.source: item for item in expected_tensors(config, _rank(config, found))}
     for name, tensor in found.items():
-        if name not in expected and not name.endswith(_IGNORED):
+        if name not in expected and not _is_left_out(config, name):
             _refuse(tensor)
-    missing = [name for name in expected if name not in found]
+    missing = [name for name, item in expected.items() if item.required and name not in found]
     if missing:
         refuse(
             f"{checkpoint.origin}: {len(missing)} tensors are missing, such as {missing[0]}; "
-            f"expected {len(expected)} for {config.n_layers} layers: get the checkpoint again"
+            f"expected all of a {config.family.name} drafter with {config.n_layers} layers: get the "
+            "checkpoint again"
         )
-    matched = [_check(found[name], gguf, shape) for name, (gguf, shape) in expected.items()]
+    unused = _unused(config, found)
+    matched = [
+        _match(config, found[name], item)
+        for name, item in expected.items()
+        if name in found and name not in unused
+    ]
     return sorted(matched, key=lambda tensor: llama_order(tensor.name))
 
 
@@ -83,55 +106,81 @@ def llama_order(name: str) -> tuple[int, str]:
     return (int(parts[1]) if in_block else -1, name)
 
 
-def expected_tensors(config: DraftConfig) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Yield (checkpoint name without prefix, GGUF name, shape rows first) of every tensor."""
-    hidden, inner, head = config.hidden_size, config.intermediate_size, config.head_dim
-    q, kv = config.n_heads * head, config.n_kv_heads * head
-    yield "fc.weight", "fc.weight", (hidden, len(config.target_layer_ids) * hidden)
-    yield "hidden_norm.weight", "enc.output_norm.weight", (hidden,)
-    yield "norm.weight", "output_norm.weight", (hidden,)
-    for index in range(config.n_layers):
-        for name, gguf, shape in (
-            ("input_layernorm", "attn_norm", (hidden,)),
-            ("self_attn.q_proj", "attn_q", (q, hidden)),
-            ("self_attn.k_proj", "attn_k", (kv, hidden)),
-            ("self_attn.v_proj", "attn_v", (kv, hidden)),
-            ("self_attn.o_proj", "attn_output", (hidden, q)),
-            ("self_attn.q_norm", "attn_q_norm", (head,)),
-            ("self_attn.k_norm", "attn_k_norm", (head,)),
-            ("post_attention_layernorm", "ffn_norm", (hidden,)),
-            ("mlp.gate_proj", "ffn_gate", (inner, hidden)),
-            ("mlp.up_proj", "ffn_up", (inner, hidden)),
-            ("mlp.down_proj", "ffn_down", (hidden, inner)),
-        ):
-            yield f"layers.{index}.{name}.weight", f"blk.{index}.{gguf}.weight", shape
-
-
-def _without_prefix(checkpoint: Checkpoint) -> dict[str, SourceTensor]:
+def _canonical(checkpoint: Checkpoint) -> dict[str, SourceTensor]:
     found: dict[str, SourceTensor] = {}
     for tensor in checkpoint.tensors.values():
-        name = tensor.name.removeprefix("model.")
+        name = canonical_name(tensor.name)
         if name in found:
             refuse(
-                f"{checkpoint.origin}: {name} stands with and without the prefix 'model.'; "
-                "expected one of them"
+                f"{checkpoint.origin}: {found[name].name} and {tensor.name} are the same tensor; expected "
+                "one of them: get the checkpoint again"
             )
         found[name] = tensor
     return found
 
 
-def _check(tensor: SourceTensor, name: str, shape: tuple[int, ...]) -> DraftTensor:
-    if tensor.dtype not in DTYPES:
+def _rank(config: DraftConfig, found: dict[str, SourceTensor]) -> int:
+    if config.dspark is None:
+        return 0
+    tensor = found.get(_MARKOV)
+    shown = tensor.shape[1] if tensor is not None and len(tensor.shape) == 2 else 0
+    return config.dspark.rank or max(shown, 1)
+
+
+def _is_left_out(config: DraftConfig, name: str) -> bool:
+    # t2d is d2t's inverse, which nothing reads at run time
+    return name.endswith(_FREQUENCIES) or (name == "t2d" and config.dspark is not None)
+
+
+def _unused(config: DraftConfig, found: dict[str, SourceTensor]) -> set[str]:
+    unused = set() if config.own_embeddings else {"embed_tokens.weight"}
+    has_table = "embed_tokens.weight" in found and config.own_embeddings
+    whole = config.dspark is not None and config.draft_vocab == config.vocab_size
+    # a DSpark's whole head is a copy of the target's; beside its own embeddings it is needed, as
+    # llama.cpp would otherwise take those for the head
+    return unused | ({"lm_head.weight"} if whole and not has_table else set())
+
+
+def _match(config: DraftConfig, tensor: SourceTensor, item: Expected) -> DraftTensor:
+    kinds = {"I64", "I32"} if item.name == "d2t" else set(DTYPES)
+    if tensor.dtype not in kinds:
         refuse(
-            f"{tensor.path}: {tensor.name} has the type {tensor.dtype}, expected {', '.join(DTYPES)}; "
+            f"{tensor.path}: {tensor.name} has the type {tensor.dtype}, expected {', '.join(sorted(kinds))}; "
             "give the unquantised checkpoint"
         )
-    if tensor.shape != shape:
+    if tensor.shape != item.shape:
         refuse(
-            f"{tensor.path}: {tensor.name} has the shape {list(tensor.shape)}, expected {list(shape)} by "
-            "config.json; the two do not belong together"
+            f"{tensor.path}: {tensor.name} has the shape {list(tensor.shape)}, expected {list(item.shape)} "
+            "by config.json; the two do not belong together"
         )
-    return DraftTensor(name, tensor, rows=shape[0] if len(shape) == 2 else 0, columns=shape[-1])
+    shape = item.shape[::-1]
+    if item.name == "d2t":
+        return DraftTensor(item.name, tensor, I64, shape, _absolute(config, tensor))
+    rotated = config.interleaved_rope and item.rotated
+    recipe: Recipe = Deinterleaved(config.head_dim) if rotated else AsIs()
+    return DraftTensor(item.name, tensor, DTYPES[tensor.dtype], shape, recipe)
+
+
+def _absolute(config: DraftConfig, tensor: SourceTensor) -> Ready:
+    """Turn distances into target token ids. Raises ConvertError unless they are different tokens."""
+    raw = read_whole(tensor)
+    offsets = np.frombuffer(raw, "<i8" if tensor.dtype == "I64" else "<i4").astype(np.int64)
+    ids = offsets + np.arange(len(offsets), dtype=np.int64)
+    if ids.min() < 0 or ids.max() >= config.vocab_size:
+        refuse(
+            f"{tensor.path}: {tensor.name} points at the tokens {ids.min()} to {ids.max()}; expected 0 to "
+            f"{config.vocab_size - 1}: get the checkpoint again"
+        )
+    if len(np.unique(ids)) != len(ids):
+        refuse(
+            f"{tensor.path}: {tensor.name} points at a token twice; expected different ones: get the "
+            "checkpoint again"
+        )
+    if len(ids) == config.vocab_size and offsets.any():
+        refuse(
+            f"{tensor.path}: {tensor.name} reorders the whole vocabulary; expected a part of it, or no {tensor.name}"
+        )
+    return Ready(ids.astype("<i8").tobytes(), I64)
 
 
 def _refuse(tensor: SourceTensor) -> NoReturn:

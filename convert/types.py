@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .._native import core
 from ..errors import UsageError
-from ..ggml_types import BF16, F16, F32, TENSOR_TYPES, TensorType
+from ..ggml_types import BF16, F16, F32, I64, TENSOR_TYPES, TensorType
 from .config import DraftConfig
 from .metadata import ARCHITECTURE
 from .tensors import DraftTensor
@@ -68,9 +68,9 @@ def find_output_types(names: Sequence[str]) -> list[OutputType]:
 def choose_types(
     output: OutputType, config: DraftConfig, tensors: Sequence[DraftTensor]
 ) -> list[TensorType]:
-    """Return each tensor's type, in order. Vectors are always f32; mixes are llama.cpp's own choice."""
+    """Return each tensor's type, in order. Mixes are llama.cpp's own choice."""
     if output.plain is not None:
-        return [F32 if tensor.is_vector else output.plain for tensor in tensors]
+        return [_fixed(tensor) or output.plain for tensor in tensors]
     numbers = core().quantized_types(
         ARCHITECTURE,
         output.file_type,
@@ -82,7 +82,20 @@ def choose_types(
         head_dim=config.head_dim,
         tensors=[(tensor.name, list(tensor.shape)) for tensor in tensors],
     )
-    return [TENSOR_TYPES[number] for number in numbers]
+    # what llama-quantize does not touch keeps the type it has in the bf16 or f32 file
+    untouched = BF16 if all(_fixed(tensor) or tensor.type == BF16 for tensor in tensors) else F32
+    chosen = [TENSOR_TYPES[number] for number in numbers]
+    return [
+        _fixed(tensor) or (untouched if kind == F32 else kind)
+        for tensor, kind in zip(tensors, chosen, strict=True)
+    ]
+
+
+def _fixed(tensor: DraftTensor) -> TensorType | None:
+    """The type a tensor has in every file, if there is one."""
+    if tensor.type == I64:
+        return I64
+    return F32 if tensor.stays_float else None
 
 
 def fallback_warnings(
@@ -95,7 +108,7 @@ def fallback_warnings(
     odd = [
         (tensor, kind)
         for tensor, kind in zip(tensors, types, strict=True)
-        if not tensor.is_vector and tensor.columns % block
+        if kind not in (F32, BF16, I64) and tensor.columns % block
     ]
     if not odd:
         return []

@@ -7,6 +7,7 @@ interrupt included, nothing stays behind: leave the `with` block without `commit
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import struct
@@ -36,8 +37,7 @@ class Plan:
     @property
     def length(self) -> int:
         """Its bytes, without padding."""
-        rows = self.shape[1] if len(self.shape) > 1 else 1
-        return self.type.row_bytes(self.shape[0]) * rows
+        return self.type.row_bytes(self.shape[0]) * math.prod(self.shape[1:])
 
 
 class GgufWriter:

@@ -7,7 +7,10 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -92,11 +95,40 @@ bool quantises(int ftype) {
     }
 }
 
+// llama.cpp takes the types a person wishes for as regular expressions; ours are whole names.
+class Overrides {
+  public:
+    explicit Overrides(const std::map<std::string, int> & wishes) {
+        for (const auto & [name, type] : wishes) {
+            std::string pattern = "^";
+            for (const char c : name) {
+                if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') {
+                    pattern += '\\';
+                }
+                pattern += c;
+            }
+            patterns_.push_back(pattern + "$");
+            types_.push_back(checked_type(type));
+        }
+        for (size_t i = 0; i < patterns_.size(); ++i) {
+            list_.push_back({patterns_[i].c_str(), types_[i]});
+        }
+        list_.push_back({nullptr, GGML_TYPE_COUNT});
+    }
+
+    const llama_model_tensor_override * data() const { return list_.data(); }
+
+  private:
+    std::vector<std::string> patterns_;
+    std::vector<ggml_type> types_;
+    std::vector<llama_model_tensor_override> list_;
+};
+
 // Types that llama.cpp gives each tensor of a file type, in the order of `tensors`, which the caller has
 // sorted as llama.cpp does (block number, then name): the mix depends on that order.
 std::vector<int> quantized_types(const std::string & architecture, int ftype, uint32_t n_embd, uint32_t n_ff,
                                  uint32_t n_layer, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
-                                 const NamedShapes & tensors) {
+                                 const NamedShapes & tensors, const std::map<std::string, int> & wishes) {
     if (n_layer == 0 || n_layer > max_layers) {
         throw std::invalid_argument("n_layer must be 1 to 512, not " + std::to_string(n_layer));
     }
@@ -113,8 +145,10 @@ std::vector<int> quantized_types(const std::string & architecture, int ftype, ui
     }
 
     // the state keeps a pointer to these, so they must outlive it
+    const Overrides overrides(wishes);
     llama_model_quantize_params params = llama_model_quantize_default_params();
     params.ftype = static_cast<llama_ftype>(ftype);
+    params.tt_overrides = overrides.data();
     const std::unique_ptr<quantize_state_impl, StateDeleter> state(llama_quant_init(model.get(), &params));
 
     const ggml_init_params memory = {ggml_tensor_overhead() * (tensors.size() + 1), nullptr, true};
@@ -165,36 +199,49 @@ void check_size(const py::buffer_info & info, const char * which, size_t needed)
     }
 }
 
-RowJob checked_job(int source_type, int target_type, int64_t rows, int64_t columns) {
+bool is_plain(ggml_type type) {
+    return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+}
+
+RowJob checked_job(int source_type, int target_type, int64_t rows, int64_t columns, bool weighed) {
     const ggml_type from = checked_type(source_type);
     const ggml_type to = checked_type(target_type);
-    if (from != GGML_TYPE_F32 && from != GGML_TYPE_F16 && from != GGML_TYPE_BF16) {
-        throw std::invalid_argument(std::string("rows must be f32, f16 or bf16, not ") +
+    if (!is_plain(from) && (!ggml_is_quantized(from) || !ggml_get_type_traits(from)->to_float)) {
+        throw std::invalid_argument(std::string("rows must be floats or quantised, not ") +
                                     ggml_type_name(from));
     }
-    const bool plain = to == GGML_TYPE_F32 || to == GGML_TYPE_F16 || to == GGML_TYPE_BF16;
-    if (!plain && (!ggml_is_quantized(to) || to == GGML_TYPE_Q8_1 || to == GGML_TYPE_Q8_K ||
-                   ggml_quantize_requires_imatrix(to))) {
+    if (!is_plain(to) && (!ggml_is_quantized(to) || to == GGML_TYPE_Q8_1 || to == GGML_TYPE_Q8_K ||
+                          (!weighed && ggml_quantize_requires_imatrix(to)))) {
         throw std::invalid_argument(std::string("cannot make rows of type ") + ggml_type_name(to));
     }
     if (rows < 0 || rows >= max_dim || columns <= 0 || columns >= max_dim) {
         throw std::invalid_argument("rows and columns must be below 2^31 and columns above 0");
     }
-    if (columns % ggml_blck_size(to) != 0) {
-        throw std::invalid_argument(std::string(ggml_type_name(to)) + " needs rows divisible by " +
-                                    std::to_string(ggml_blck_size(to)) + ", not " + std::to_string(columns));
+    for (const ggml_type type : {from, to}) {
+        if (columns % ggml_blck_size(type) != 0) {
+            throw std::invalid_argument(std::string(ggml_type_name(type)) + " needs rows divisible by " +
+                                        std::to_string(ggml_blck_size(type)) + ", not " +
+                                        std::to_string(columns));
+        }
     }
     return {nullptr, nullptr, from, to, rows, columns};
 }
 
 // Convert `rows` x `columns` values; returns how many overflowed in f16. See bind_quantize for the contract.
 int64_t convert_buffers(const py::buffer & source, int source_type, const py::buffer & target,
-                        int target_type, int64_t rows, int64_t columns, int threads) {
-    RowJob job = checked_job(source_type, target_type, rows, columns);
+                        int target_type, int64_t rows, int64_t columns, int threads,
+                        const std::optional<py::buffer> & importance) {
+    RowJob job = checked_job(source_type, target_type, rows, columns, importance.has_value());
     const py::buffer_info from = contiguous(source, "source", false);
     const py::buffer_info to = contiguous(target, "target", true);
     check_size(from, "source", static_cast<size_t>(rows) * ggml_row_size(job.source_type, columns));
     check_size(to, "target", static_cast<size_t>(rows) * ggml_row_size(job.target_type, columns));
+    std::optional<py::buffer_info> weights;
+    if (importance) {
+        weights = contiguous(*importance, "importance", false);
+        check_size(*weights, "importance", static_cast<size_t>(columns) * sizeof(float));
+        job.importance = static_cast<const float *>(weights->ptr);
+    }
     if (rows == 0) {
         return 0;
     }
@@ -223,15 +270,20 @@ void bind_quantize(py::module_ & module) {
     module.def(
         "quantized_types", &quantized_types, py::arg("architecture"), py::arg("ftype"), py::kw_only(),
         py::arg("n_embd"), py::arg("n_ff"), py::arg("n_layer"), py::arg("n_head"), py::arg("n_head_kv"),
-        py::arg("head_dim"), py::arg("tensors"),
+        py::arg("head_dim"), py::arg("tensors"), py::arg("wishes") = std::map<std::string, int>(),
         "The ggml type llama.cpp gives each tensor of a file of type `ftype` (a llama_ftype).\n\n"
         "`tensors` lists (name, [ne0, ne1, ...]) sorted by block number, then name: the mix depends on "
-        "the order.\nTensors that llama.cpp does not quantise come back as F32. Raises ValueError for a "
-        "name or shape out of range,\nRuntimeError for an unknown architecture.");
+        "the order.\n`wishes` names types that tensors are to get instead of the mix's. Tensors that "
+        "llama.cpp "
+        "does not quantise come\nback as F32. Raises ValueError for a name or shape out of range, "
+        "RuntimeError "
+        "for an unknown architecture and for a\nwish that neither fits a tensor's rows nor has a fall-back.");
     module.def(
         "convert_rows", &convert_buffers, py::arg("source"), py::arg("source_type"), py::arg("target"),
         py::arg("target_type"), py::arg("rows"), py::arg("columns"), py::arg("threads") = 1,
-        "Convert `rows` x `columns` values from f32, f16 or bf16 to a ggml type, into `target`.\n\n"
+        py::arg("importance") = py::none(),
+        "Convert `rows` x `columns` values from one ggml type to another, into `target`.\n\n"
+        "`importance`, f32, weighs the columns (an imatrix). "
         "Both buffers must have exactly the size their type needs. Works without the GIL on `threads` "
         "threads;\nthe bytes do not depend on their number. Returns how many values became infinite "
         "(f16 only).\nRaises ValueError for wrong types or sizes, and for values that are not finite or "

@@ -24,9 +24,12 @@ void to_f32(const RowJob & job, const char * source, float * values, int64_t cou
     case GGML_TYPE_BF16:
         ggml_bf16_to_fp32_row(reinterpret_cast<const ggml_bf16_t *>(source), values, count);
         break;
-    default:
-        // copied even when f32 already: the buffer need not be aligned for float
+    case GGML_TYPE_F32:
+        // copied even though f32 already: the buffer need not be aligned for float
         std::memcpy(values, source, static_cast<size_t>(count) * sizeof(float));
+        break;
+    default:
+        ggml_get_type_traits(job.source_type)->to_float(source, values, count);
     }
 }
 
@@ -103,8 +106,13 @@ void work(const RowJob & job, Outcome & outcome) {
         const int64_t count = rows * job.columns;
         char * target = job.target + first * target_row;
         const char * source = job.source + first * source_row;
+        const bool quantized = ggml_is_quantized(job.source_type);
+        if (quantized) {
+            to_f32(job, source, values.data(), count);
+        }
         // a NaN would end up as some number
-        if (!all_finite(job.source_type, source, count)) {
+        if (!(quantized ? all_finite(GGML_TYPE_F32, reinterpret_cast<char *>(values.data()), count)
+                        : all_finite(job.source_type, source, count))) {
             outcome.not_finite = first;
             return;
         }
@@ -112,8 +120,10 @@ void work(const RowJob & job, Outcome & outcome) {
             std::memcpy(target, source, rows * source_row);
             continue;
         }
-        to_f32(job, source, values.data(), count);
-        ggml_quantize_chunk(job.target_type, values.data(), target, 0, rows, job.columns, nullptr);
+        if (!quantized) {
+            to_f32(job, source, values.data(), count);
+        }
+        ggml_quantize_chunk(job.target_type, values.data(), target, 0, rows, job.columns, job.importance);
         if (job.target_type == GGML_TYPE_F16) {
             outcome.overflows += count_infinities(target, count);
         } else if (ggml_is_quantized(job.target_type) && !holds(job, values, target, rows)) {

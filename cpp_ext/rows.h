@@ -7,8 +7,8 @@
 
 namespace dflash {
 
-// Sizes and types must have been checked: ggml ends the process over wrong ones. The source is f32, f16 or
-// bf16; the buffers hold rows * ggml_row_size() bytes and need no alignment.
+// Sizes and types must have been checked: ggml ends the process over wrong ones. The buffers hold
+// rows * ggml_row_size() bytes and need no alignment. `importance` is null or weighs each of the columns.
 struct RowJob {
     const char * source;
     char * target;
@@ -16,6 +16,7 @@ struct RowJob {
     ggml_type target_type;
     int64_t rows;
     int64_t columns;
+    const float * importance = nullptr;
 };
 
 struct RowResult {

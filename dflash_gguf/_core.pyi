@@ -1,8 +1,9 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 def missing_symbols() -> list[str]: ...
 def capture_log(verbosity: int) -> None: ...
@@ -14,6 +15,29 @@ def plan_width(block: int, remaining: int) -> int: ...
 def argmax(values: NDArray[np.float32]) -> int: ...
 def accept_greedy(drafted: Sequence[int], choose: Callable[[int], int]) -> tuple[int, int]: ...
 def survivors(survival: Sequence[float], u: float, drafted: int) -> int: ...
+def quantized_types(
+    architecture: str,
+    ftype: int,
+    *,
+    n_embd: int,
+    n_ff: int,
+    n_layer: int,
+    n_head: int,
+    n_head_kv: int,
+    head_dim: int,
+    tensors: Sequence[tuple[str, Sequence[int]]],
+    wishes: Mapping[str, int] = ...,
+) -> list[int]: ...
+def convert_rows(
+    source: Buffer,
+    source_type: int,
+    target: Buffer,
+    target_type: int,
+    rows: int,
+    columns: int,
+    threads: int = 1,
+    importance: Buffer | None = None,
+) -> int: ...
 def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
 
 class Finish(Enum):
@@ -72,11 +96,8 @@ class Context:
     def __init__(
         self, model: Model, params: ContextParams, parent: Context | None = None
     ) -> None: ...
-
     def truncate(self, seq: int, pos: int) -> None: ...
-    def evaluate(
-        self, tokens: Sequence[int], pos: int, seq: int = 0
-    ) -> NDArray[np.float32]: ...
+    def evaluate(self, tokens: Sequence[int], pos: int, seq: int = 0) -> NDArray[np.float32]: ...
 
 class Target:
     def __init__(self, context: Context, taps: Sequence[int]) -> None: ...

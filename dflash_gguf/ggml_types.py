@@ -100,4 +100,5 @@ TENSOR_TYPES: dict[int, TensorType] = {row[0]: TensorType(*row) for row in _TABL
 
 F32 = TENSOR_TYPES[0]
 F16 = TENSOR_TYPES[1]
+I64 = TENSOR_TYPES[27]
 BF16 = TENSOR_TYPES[30]

@@ -6,7 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .made import MASK, make_checkpoint, make_config, make_shards, make_target
+from .made import (
+    MASK,
+    VOCAB,
+    Weights,
+    make_checkpoint,
+    make_config,
+    make_d2t,
+    make_mask,
+    make_shards,
+    make_tables,
+    make_target,
+    make_values,
+    make_weights,
+    to_bf16,
+)
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 
@@ -31,6 +45,9 @@ class Case:
     architecture: str = "qwen3"
     target_config: dict[str, Any] = field(default_factory=dict)
     differences: dict[str, str] = field(default_factory=dict)
+    tensor_differences: dict[str, str] = field(default_factory=dict)
+    extra: Weights = field(default_factory=dict)  # tensors besides those of config.json
+    mask: bool = False  # a mask_embedding.pt, which takes torch, and a target with weights
     every_type: bool = False  # all quantised types, not just two mixes
 
     @property
@@ -43,13 +60,33 @@ class Case:
         target = make_target(
             folder / "target.gguf",
             architecture=self.architecture,
-            hidden=self.config["hidden_size"],
+            hidden=self.hidden,
+            tensors=make_tables(self.hidden, "BF16") if self.mask else None,
         )
         draft = folder / self.name
         if self.sharded:
             return make_shards(draft, self.config, dtype=self.dtype), target
-        return make_checkpoint(draft, self.config, dtype=self.dtype), target
+        weights = make_weights(self.config, self.dtype) | self.extra
+        make_checkpoint(draft, self.config, weights=weights)
+        if self.mask:
+            make_mask(draft / "mask_embedding.pt", self.hidden)
+        return draft, target
 
+    @property
+    def whole_config(self) -> dict[str, Any]:
+        """The config with what speculators keep a level down."""
+        return {**self.config, **self.config.get("transformer_layer_config", {})}
+
+    @property
+    def hidden(self) -> int:
+        """The drafter's hidden size."""
+        return int(self.whole_config["hidden_size"])
+
+
+_NESTED = {"mask_token_id": MASK, "target_layer_ids": [1, 4]}
+_DSPARK = {"dflash_config": None, "block_size": 8, "markov_head_type": "vanilla", "markov_rank": 64}
+_TABLE = ("BF16", (VOCAB, 256), to_bf16(make_values("own table", VOCAB * 256)))
+_OWN_HEAD = ("BF16", (VOCAB, 256), to_bf16(make_values("own head", VOCAB * 256)))
 
 CASES = (
     Case("plain", every_type=True),
@@ -148,4 +185,88 @@ CASES = (
             "dflash.attention.sliding_window_pattern": "goes with the window",
         },
     ),
+    Case(
+        "dflash2",
+        {
+            "architectures": ["DFlash2DraftModel"],
+            "dflash_config": {
+                **_NESTED,
+                "conv_kernel_size": 4,
+                "conv_group_size": 64,
+                "selector_rank": 32,
+                "selector_top_k": 8,
+            },
+            "output_multiplier": 0.5,
+        },
+        every_type=True,
+    ),
+    Case(
+        "dspark",
+        {
+            "architectures": ["Qwen3DSparkModel"],
+            **_DSPARK,
+            "mask_token_id": MASK,
+            "target_layer_ids": [1, 4],
+            "sinks": "attention_sink_bias",
+        },
+        every_type=True,
+    ),
+    Case(
+        "dspark-reduced",
+        {
+            "architectures": ["DSparkDraftModel"],
+            **_DSPARK,
+            "dflash_config": _NESTED,
+            "draft_vocab_size": 100,
+            "sinks": "sinks",
+        },
+        extra=make_d2t(100),
+        dtype="F32",
+    ),
+    Case(
+        "speculators",
+        {
+            **dict.fromkeys(make_config()),
+            "architectures": ["DSparkSpeculator"],
+            "aux_hidden_state_layer_ids": [2, 5],
+            "block_size": 8,
+            "draft_vocab_size": 100,
+            "markov_head_type": "vanilla",
+            "markov_rank": 32,
+            "mask_token_id": MASK,
+            "transformer_layer_config": {
+                key: value
+                for key, value in make_config().items()
+                if key not in {"block_size", "dflash_config"}
+            },
+        },
+        extra=make_d2t(100),
+    ),
+    Case(
+        "self-contained",
+        {"tie_word_embeddings": False},
+        extra={"embed_tokens.weight": _TABLE, "lm_head.weight": _OWN_HEAD},
+        every_type=True,
+    ),
+    Case(
+        "tied",
+        {"tie_word_embeddings": True},
+        extra={"model.embed_tokens.weight": _TABLE},
+    ),
+    Case(
+        "dspark-self-contained",
+        {
+            "architectures": ["Qwen3DSparkModel"],
+            **_DSPARK,
+            "dflash_config": _NESTED,
+            "sample_from_anchor": False,
+        },
+        extra={"embed_tokens.weight": _TABLE, "lm_head.weight": _OWN_HEAD},
+        every_type=True,
+        tensor_differences={
+            "output.weight": "mainline leaves it out, and llama.cpp would then take the embeddings for the head"
+        },
+    ),
+    Case("interleaved", {"rope_is_neox_style": False}, every_type=True),
+    Case("mask", {"tie_word_embeddings": True}, mask=True),
 )

@@ -67,10 +67,12 @@ def pack(values: np.ndarray[Any, np.dtype[np.float32]], dtype: str) -> bytes:
 
 def shapes_of(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The tensors such a drafter's checkpoint holds, written down apart from the converter."""
+    config = {**config, **config.get("transformer_layer_config", {})}
     d, ffn, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     nested = config.get("dflash_config", {})
     taps = nested.get("target_layer_ids") or config.get("target_layer_ids") or [0, 0]
+    sinks = config.get("sinks")
     shapes: dict[str, tuple[int, ...]] = {
         "fc.weight": (d, len(taps) * d),
         "hidden_norm.weight": (d,),
@@ -89,7 +91,39 @@ def shapes_of(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         shapes[layer + "mlp.gate_proj.weight"] = (ffn, d)
         shapes[layer + "mlp.up_proj.weight"] = (ffn, d)
         shapes[layer + "mlp.down_proj.weight"] = (d, ffn)
-    return shapes
+        if sinks:
+            shapes[f"{layer}self_attn.{sinks}"] = (config["num_attention_heads"],)
+        if "conv_kernel_size" in nested:
+            kernel, groups = nested["conv_kernel_size"], d // nested["conv_group_size"]
+            for conv in ("attention_conv", "mlp_conv"):
+                shapes[f"{layer}{conv}.base_kernel"] = (2, kernel, d)
+                shapes[f"{layer}{conv}.kernel_projection.weight"] = (2 * kernel * groups, d)
+    return shapes | _selector_shapes(config) | _dspark_shapes(config)
+
+
+def _selector_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    rank = config.get("dflash_config", {}).get("selector_rank")
+    if rank is None:
+        return {}
+    return {
+        "candidate_selector.predecessor_codebook": (VOCAB, rank),
+        "candidate_selector.successor_codebook.weight": (VOCAB, rank),
+        "candidate_selector.hidden_projection.weight": (rank, config["hidden_size"]),
+    }
+
+
+def _dspark_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    rank, d = config.get("markov_rank"), config["hidden_size"]
+    if rank is None:
+        return {}
+    draft = config.get("draft_vocab_size", VOCAB)
+    shapes: dict[str, tuple[int, ...]] = {
+        "markov_head.markov_w1.weight": (VOCAB, rank),
+        "markov_head.markov_w2.weight": (draft, rank),
+        "confidence_head.proj.weight": (1, d + rank),
+        "confidence_head.proj.bias": (1,),
+    }
+    return shapes | ({"lm_head.weight": (draft, d)} if draft < VOCAB else {})
 
 
 def make_weights(config: Mapping[str, Any], dtype: str = "BF16", prefix: str = "") -> Weights:
@@ -98,6 +132,34 @@ def make_weights(config: Mapping[str, Any], dtype: str = "BF16", prefix: str = "
         prefix + name: (dtype, shape, pack(make_values(name, math.prod(shape)), dtype))
         for name, shape in shapes_of(config).items()
     }
+
+
+def make_d2t(draft: int = 100) -> Weights:
+    """The tables of a reduced vocabulary of every third token: d2t relative, t2d its inverse."""
+    ids = np.arange(draft, dtype="<i8") * 3
+    known = np.isin(np.arange(VOCAB), ids)
+    return {
+        "d2t": ("I64", (draft,), (ids - np.arange(draft)).astype("<i8").tobytes()),
+        "t2d": ("BOOL", (VOCAB,), known.tobytes()),
+    }
+
+
+def make_tables(hidden: int, dtype: str) -> Weights:
+    """A target's embeddings and head."""
+    shape = (VOCAB, hidden)
+    return {
+        name: (dtype, shape, pack(make_values(f"target {name}", math.prod(shape)), dtype))
+        for name in ("token_embd.weight", "output.weight")
+    }
+
+
+def make_mask(path: Path, hidden: int, **changes: Any) -> Path:
+    """Write a mask_embedding.pt; needs torch."""
+    import torch
+
+    parts = {"mask_token_id": MASK, "embedding": torch.from_numpy(make_values("mask row", hidden))}
+    torch.save(parts | changes, path)
+    return path
 
 
 def write_safetensors(path: Path, weights: Weights) -> Path:
@@ -167,9 +229,10 @@ def make_target(
     layers: int = TARGET_LAYERS,
     tokens: Sequence[str] | None = None,
     tokenizer: str = "gpt2",
+    tensors: Weights | None = None,
     **keys: int,
 ) -> Path:
-    """Write a target GGUF without tensors, as mainline's converter would describe it."""
+    """Write a target GGUF as mainline's converter would describe it; without tensors if none are given."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(layers)
@@ -185,7 +248,12 @@ def make_target(
     writer.add_chat_template(CHAT_TEMPLATE)
     for key, value in keys.items():
         writer.add_uint32(key.replace("__", "."), value)
+    for name, (dtype, shape, data) in (tensors or {}).items():
+        size = len(data) // math.prod(shape[:-1])
+        raw = np.frombuffer(data, np.uint8).reshape(*shape[:-1], size)
+        writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType[dtype])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
     writer.close()
     return path

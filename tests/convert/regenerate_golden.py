@@ -22,7 +22,7 @@ from typing import Any
 from dflash_gguf.gguf_file import GgufFile
 
 from .cases import CASES, Case
-from .made import CHAT_TEMPLATE, EOS, VOCAB, vocabulary
+from .made import CHAT_TEMPLATE, EOS, VOCAB, make_tables, vocabulary, write_safetensors
 
 GOLDEN = Path(__file__).with_name("golden.json")
 CONVERTED = ("f32", "bf16", "f16", "q8_0")
@@ -42,20 +42,26 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def digest_file(path: Path) -> dict[str, dict[str, Any]]:
-    """Each tensor's type, shape and digest; each dflash.* and tokenizer.* key's type and value or digest."""
+def digest_tensors(path: Path) -> dict[str, str]:
+    """Each tensor's type, shape and digest."""
     with GgufFile(path) as file:
-        tensors = {
-            name: f"{info.type.name} {'x'.join(map(str, info.shape))} {_sha(file.data(name))}"
+        return {
+            name: f"{info.type.name} {_shape(info.shape)} {_sha(file.data(name))}"
             for name, info in sorted(file.tensors.items())
         }
-        keys: dict[str, list[Any]] = {}
+
+
+def digest_keys(path: Path) -> dict[str, str]:
+    """Type and value, or its digest, of each dflash.* and tokenizer.* key."""
+    keys: dict[str, str] = {}
+    with GgufFile(path) as file:
         for key, field in sorted(file.fields.items()):
+            kinds = [field.type.name, field.element and field.element.name]
             if key.startswith("dflash."):
-                keys[key] = [field.type.name, field.element and field.element.name, file.value(key)]
+                keys[key] = json.dumps([*kinds, file.value(key)])
             elif key.startswith("tokenizer."):
-                keys[key] = [field.type.name, _sha(file.raw(key))]
-    return {"tensors": tensors, "keys": keys}
+                keys[key] = json.dumps([kinds[0], _sha(file.raw(key))])
+    return keys
 
 
 def main() -> None:
@@ -65,9 +71,14 @@ def main() -> None:
     )
     parser.add_argument("sdist", type=Path)
     parser.add_argument("llama_quantize", type=Path)
+    parser.add_argument("--only", nargs="*", help="these cases; the others' digests are kept")
     args = parser.parse_args()
     golden: dict[str, Any] = {"machine": platform.machine(), "cases": {}}
+    if args.only:
+        golden = json.loads(GOLDEN.read_text())
     for case in CASES:
+        if args.only and case.name not in args.only:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             golden["cases"][case.name] = _run_case(case, Path(folder), args)
     GOLDEN.write_text(json.dumps(golden, indent=1, sort_keys=True) + "\n")
@@ -78,19 +89,22 @@ def _run_case(case: Case, folder: Path, args: argparse.Namespace) -> dict[str, A
     target = _write_hf_target(case, folder / "target")
     vendor = args.sdist / "vendor" / "llama.cpp"
     script = vendor / "convert_hf_to_gguf.py"
-    result: dict[str, Any] = {"converted": {}, "quantised": {}}
+    result: dict[str, Any] = {"converted": {}, "quantised": {}, "keys": {}}
     for kind in CONVERTED:
         path = folder / f"{kind}.gguf"
         command: list[Path | str] = [sys.executable, "-c", _DRIVER, vendor, script, draft]
         command += ["--target-model-dir", target, "--outtype", kind, "--outfile", path]
         subprocess.run(command, check=True)
-        result["converted"][kind] = digest_file(path)
+        result["converted"][kind] = digest_tensors(path)
+        keys = digest_keys(path)
+        assert result["keys"] in ({}, keys)  # the same whatever the type
+        result["keys"] = keys
     # from f32 where the checkpoint is finer than bf16: we quantise what it holds, too
     source = folder / ("bf16.gguf" if case.dtype == "BF16" else "f32.gguf")
     for kind in QUANTISED if case.every_type else MIXES:
         path = folder / f"quantised-{kind}.gguf"
         subprocess.run([args.llama_quantize, source, path, kind], check=True)
-        result["quantised"][kind] = digest_file(path)["tensors"]
+        result["quantised"][kind] = digest_tensors(path)
     return result
 
 
@@ -120,7 +134,19 @@ def _write_hf_target(case: Case, folder: Path) -> Path:
         **case.target_config,
     }
     (folder / "config.json").write_text(json.dumps(config))
+    if case.mask:
+        tables = make_tables(case.hidden, "BF16")
+        renamed = {
+            "model.embed_tokens.weight": tables["token_embd.weight"],
+            "lm_head.weight": tables["output.weight"],
+        }
+        write_safetensors(folder / "model.safetensors", renamed)
     return folder
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    # llama-quantize drops a last dimension of 1, the converter does not
+    return "x".join(map(str, shape)).removesuffix("x1")
 
 
 def _sha(data: bytes) -> str:

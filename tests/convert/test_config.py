@@ -205,14 +205,24 @@ def test_yarn_with_an_attention_factor_llama_cpp_ignores(tmp_path: Path) -> None
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"architectures": ["DFlash2DraftModel"]}, "DFlash2"),
-    ({"architectures": ["Qwen3DSparkModel"]}, "DSpark"),
+    ({"architectures": ["DFlash2DraftModel"]}, "conv_kernel_size is missing"),
+    ({"architectures": ["Gemma4DSparkModel"]}, "Gemma4DSparkModel drafters are not converted here"),
     ({"architectures": ["Qwen3ForCausalLM"]}, "not a DFlash drafter's"),
     ({"architectures": None}, "architectures is None"),
-    ({"markov_head_type": "vanilla"}, "DSpark"),
+    ({"markov_head_type": "gated"}, "markov_head_type is 'gated'; expected vanilla"),
+    (
+        {"architectures": ["DFlash2DraftModel"], "markov_rank": 8},
+        "DFlash2DraftModel is a DFlash2 drafter, but it has keys of a DSpark one",
+    ),
+    ({"markov_rank": 8, "draft_vocab_size": VOCAB + 1}, f"at most vocab_size = {VOCAB}"),
+    ({"markov_rank": 0}, "markov_rank is 0; expected an integer from 1"),
+    (
+        {"rope_is_neox_style": False, "model_type": "mimo_v2", "partial_rotary_factor": 0.5},
+        "rope_is_neox_style is False; expected true where only a part of a head rotates",
+    ),
     ({"quantization_config": {"quant_method": "fp8"}}, "unquantised checkpoint"),
     ({"attention_bias": True}, "no place for biases"),
-    ({"rope_is_neox_style": False}, "interleaved rope is not converted yet"),
+    ({"rope_is_neox_style": 0}, "rope_is_neox_style is 0; expected true or false"),
     ({"hidden_act": ["silu"]}, "expected silu, gelu"),
     ({"hidden_act": "relu"}, "expected silu, gelu"),
     ({"hidden_size": None}, "hidden_size is missing"),

@@ -76,6 +76,34 @@ def test_bf16_source_gives_what_its_f32_values_give() -> None:
     assert rows_of(raw, BF16, F32, 4, 256, 4096) == wide
 
 
+def test_quantised_rows_give_what_their_values_give() -> None:
+    packed = rows_of(make_values("w", 1024).tobytes(), F32, Q8_0, 4, 256, 4 * 272)
+    wide = rows_of(packed, Q8_0, F32, 4, 256, 4096)
+    assert rows_of(packed, Q8_0, Q5_K, 4, 256, 704) == rows_of(wide, F32, Q5_K, 4, 256, 704)
+    assert rows_of(packed, Q8_0, Q8_0, 4, 256, 1088) == packed
+
+
+def test_a_quantised_row_that_is_not_finite_is_refused() -> None:
+    packed = bytearray(rows_of(make_values("w", 256).tobytes(), F32, Q8_0, 1, 256, 272))
+    packed[0:2] = b"\x00\x7c"  # a block's scale
+    with pytest.raises(ValueError, match="infinite or not a number"):
+        core().convert_rows(packed, Q8_0, bytearray(1024), F32, 1, 256)
+
+
+def test_importance_changes_the_rounding_only() -> None:
+    values = make_values("v", 512).tobytes()
+    even = np.ones(256, np.float32)
+    uneven = np.where(np.arange(256) % 2, 1e-3, 1e3).astype(np.float32)
+    results = []
+    for weights in (even, uneven):
+        out = bytearray(2 * 176)
+        core().convert_rows(values, F32, out, Q5_K, 2, 256, 1, weights)
+        results.append(bytes(out))
+    assert results[0] != results[1]
+    with pytest.raises(ValueError, match="importance buffer must have 1024 bytes"):
+        core().convert_rows(values, F32, bytearray(352), Q5_K, 2, 256, 1, even[:255])
+
+
 def test_f16_overflow_is_counted() -> None:
     values = np.array([1.0, 65504.0, 65520.0, -1e6, 0.0], dtype="<f4").tobytes()
     assert core().convert_rows(values, F32, bytearray(10), F16, 1, 5) == 2
@@ -114,7 +142,9 @@ def test_large_values_that_fit_are_taken() -> None:
         ((bytes(8), F32, bytearray(8), 99, 1, 2), "unknown ggml type"),
         ((bytes(8), F32, bytearray(8), 4, 1, 2), "unknown ggml type"),
         ((bytes(8), F32, bytearray(8), -1, 1, 2), "unknown ggml type"),
-        ((bytes(34), Q8_0, bytearray(64), F16, 1, 32), "must be f32"),
+        ((bytes(36), 9, bytearray(64), F16, 1, 32), "must be floats or quantised"),
+        ((bytes(8), 27, bytearray(4), F32, 1, 1), "must be floats or quantised"),
+        ((bytes(34), Q8_0, bytearray(66), F16, 1, 33), "q8_0 needs rows divisible by 32"),
         ((bytes(1024), F32, bytearray(66), 16, 1, 256), "cannot make rows"),
         ((bytes(8), F32, bytearray(8), 26, 1, 2), "cannot make rows"),
         ((bytes(8), F32, bytearray(8), F32, -1, 2), "below 2"),
@@ -135,7 +165,11 @@ def test_a_read_only_or_strided_buffer_is_refused() -> None:
 
 
 def types_of(
-    *tensors: tuple[str, list[int]], ftype: int = 17, layers: int = 1, arch: str = "dflash"
+    *tensors: tuple[str, list[int]],
+    ftype: int = 17,
+    layers: int = 1,
+    arch: str = "dflash",
+    wishes: dict[str, int] | None = None,
 ) -> list[int]:
     return core().quantized_types(  # type: ignore[no-any-return]
         arch,
@@ -147,6 +181,7 @@ def types_of(
         n_head_kv=2,
         head_dim=64,
         tensors=list(tensors),
+        wishes=wishes or {},
     )
 
 
@@ -177,6 +212,16 @@ def test_wrong_tensors_are_python_errors(
 ) -> None:
     with pytest.raises(ValueError, match=match):
         types_of(*tensors, **options)
+
+
+def test_a_wished_type() -> None:
+    tensors = [("fc.weight", [512, 256]), ("blk.0.attn_q.weight", [256, 256])]
+    assert types_of(*tensors, wishes={"fc.weight": Q8_0}) == [Q8_0, Q5_K]
+    assert types_of(*tensors, wishes={"fcxweight": Q8_0, "c.weight": Q8_0}) == [Q5_K, Q5_K]
+    # 44 values in a row fit no block of 32
+    assert types_of(("fc.weight", [44, 256]), wishes={"fc.weight": Q8_0}) == [F16]
+    with pytest.raises(RuntimeError, match="no tensor type fallback"):
+        types_of(("fc.weight", [96, 256]), wishes={"fc.weight": 40})
 
 
 def test_an_unknown_architecture_is_a_python_error() -> None:

@@ -225,12 +225,6 @@ def test_output_types_by_name(draft: Path, target: Path) -> None:
     assert len(convert(draft, target, outtypes=["bf16", "BF16 "])) == 1
 
 
-def test_a_learned_mask_row_is_refused(draft: Path, target: Path) -> None:
-    (draft / "mask_embedding.pt").write_bytes(b"")
-    with pytest.raises(ConvertError, match="learned mask embedding is not converted yet"):
-        convert(draft, target)
-
-
 def test_progress_counts_every_byte_once(draft: Path, target: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     convert(draft, target, progress=lambda *step: seen.append(step))
