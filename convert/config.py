@@ -25,6 +25,18 @@ _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a mix of types may depend on, by llama.cpp's names."""
+
+    n_embd: int
+    n_ff: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class DraftConfig:
     """A drafter's config. `target_layer_ids` are 0-based layers whose output is used.
 
@@ -62,6 +74,18 @@ class DraftConfig:
     dflash2: Dflash2 | None
     dspark: Dspark | None
     warnings: tuple[str, ...]
+
+    @property
+    def sizes(self) -> Sizes:
+        """Its sizes."""
+        return Sizes(
+            self.hidden_size,
+            self.intermediate_size,
+            self.n_layers,
+            self.n_heads,
+            self.n_kv_heads,
+            self.head_dim,
+        )
 
     @property
     def draft_vocab(self) -> int:

@@ -47,6 +47,12 @@ def boolean_array(values: Sequence[bool]) -> Field:
     return _array(ValueType.BOOL, values)
 
 
+def string_array(values: Sequence[str]) -> Field:
+    """Encode an array of strings."""
+    head = struct.pack("<IQ", ValueType.STRING, len(values))
+    return Field(ValueType.ARRAY, head + b"".join(encode_string(value) for value in values))
+
+
 def encode_string(value: str) -> bytes:
     """Return a string's length and bytes as GGUF stores them."""
     raw = value.encode("utf-8", "surrogateescape")

@@ -54,13 +54,21 @@ def describe_model(
     return named
 
 
-def describe_file(name: str, file_type: int, parameters: int) -> dict[str, Field]:
-    """Return the general.* keys of one output file."""
+def describe_file(name: str, parameters: int) -> dict[str, Field]:
+    """Return the general.* keys that all output files have."""
+    import gguf
+
     return {
         "general.architecture": string(ARCHITECTURE),
         "general.type": string("model"),
         "general.name": string(name),
-        "general.size_label": string(_size_label(parameters)),
+        "general.size_label": string(gguf.size_label(parameters, 0, 0, 0)),
+    }
+
+
+def describe_type(file_type: int) -> dict[str, Field]:
+    """Return the general.* keys that depend on an output file's type."""
+    return {
         "general.quantization_version": u32(_QUANTIZATION_VERSION),
         "general.file_type": u32(file_type),
     }
@@ -129,13 +137,6 @@ def _variant(config: DraftConfig, tensors: Collection[str]) -> dict[str, Field |
 
 def _optional(value: float | None) -> Field | None:
     return None if value is None else f32(value)
-
-
-def _size_label(parameters: int) -> str:
-    for unit, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if parameters >= unit:
-            return f"{parameters / unit:.3g}{letter}"
-    return str(parameters)
 
 
 def _version() -> str:

@@ -35,24 +35,23 @@ def model_name(checkpoint: Checkpoint, name: str | None) -> str:
 
 
 def output_paths(
-    checkpoint: Checkpoint,
-    target: Path,
-    name: str,
-    folder: Path,
-    outputs: Sequence[OutputType],
-    *,
-    force: bool,
+    name: str, folder: Path, outputs: Sequence[OutputType], outfile: Path | None
 ) -> list[Path]:
-    """Return one path per output type, in `folder`.
-
-    Raises ConvertError if a path exists and `force` is not set, or if it is a file that is read.
-    """
-    paths = [folder / f"{name}-{output.label}.gguf" for output in outputs]
-    for path in paths:
-        _check_free(
-            path, (*checkpoint.files, checkpoint.folder / "config.json", target), force=force
+    """Return one path per output type, in `folder`; `outfile` is that of the only one."""
+    if outfile is None:
+        return [folder / f"{name}-{output.label}.gguf" for output in outputs]
+    if len(outputs) > 1:
+        text = (
+            f"{len(outputs)} output types and one file {outfile}; expected one type: give --outtype"
         )
-    return paths
+        raise UsageError(one_line(text))
+    return [outfile]
+
+
+def check_free(paths: Sequence[Path], sources: Sequence[Path], *, force: bool) -> None:
+    """Raise ConvertError if a path exists and `force` is not set, or if it is a file that is read."""
+    for path in paths:
+        _check_free(path, sources, force=force)
 
 
 def make_folder(folder: Path) -> list[Path]:

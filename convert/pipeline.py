@@ -1,64 +1,36 @@
-"""The conversion itself: read and check everything, plan the outputs, stream, put them in place."""
+"""The conversion of a checkpoint: read and check everything, then plan the outputs and write them."""
 
 from __future__ import annotations
 
 import math
-import os
-import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import ResourceError, UsageError
+from ..errors import UsageError
+from ..ggml_types import BF16, F32, I64, TensorType
 from ..gguf_file import GgufFile
 from .borrowed import complete_tensors
+from .card import describe_origin
 from .config import DraftConfig, read_config
+from .digests import Digests
 from .fields import Field
-from .metadata import describe_file, describe_model
-from .names import make_folder, model_name, output_paths, remove_empty
+from .importance import Importance, read_importance
+from .metadata import describe_file, describe_model, describe_type
+from .names import check_free, model_name, output_paths
+from .output import Output, Written, check_threads, write_outputs
 from .source import Checkpoint, find_checkpoint
-from .stream import Progress, stream
+from .stream import Progress
 from .target import check_fit, read_target
 from .tensors import DraftTensor, match_tensors
-from .types import OutputType, choose_types, fallback_warnings, find_output_types
+from .types import OutputType, choose_types, fallback_warnings, find_output_types, require_quantised
 from .vocabulary import copy_tokenizer
-from .writer import GgufWriter, Plan
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenTensor:
-    """A tensor of an output file: `type` by ggml's name, `shape` row length first, `length` in bytes."""
-
-    name: str
-    type: str
-    shape: tuple[int, ...]
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """An output file: its `type` as in its name, its tensors, its size in bytes, and what to tell the user."""
-
-    path: Path
-    type: str
-    tensors: tuple[WrittenTensor, ...]
-    bytes: int
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """An output to be made."""
-
-    type: OutputType
-    path: Path
-    plan: list[Plan]
+from .wishes import grant_wishes, parse_wishes
 
 
 @dataclass(frozen=True, slots=True)
 class _Drafter:
-    """The checkpoint as found and checked."""
+    """The checkpoint as found and checked, and what was said about it."""
 
     checkpoint: Checkpoint
     config: DraftConfig
@@ -79,7 +51,10 @@ def convert(
     target: Path | str,
     *,
     outdir: Path | str | None = None,
+    outfile: Path | str | None = None,
     outtypes: Sequence[str] = ("bf16", "q5_k_m"),
+    tensor_types: Sequence[str] = (),
+    imatrix: Path | str | None = None,
     name: str | None = None,
     force: bool = False,
     threads: int | None = None,
@@ -91,7 +66,10 @@ def convert(
         source: a .safetensors file, an index of shards, or a folder with one of them; config.json beside it.
         target: GGUF of the model the drafter was trained for; its tokenizer goes into the outputs.
         outdir: folder of the outputs, made if needed; default: beside the source.
+        outfile: path of the only output, instead of `outdir`.
         outtypes: names from `types.OUTPUT_TYPES`, any case; each gives a file `<name>-<TYPE>.gguf`.
+        tensor_types: `NAME=TYPE` for tensors of quantised outputs, see wishes.py.
+        imatrix: importance matrix for quantised outputs, of llama-imatrix.
         name: the outputs' `<name>`; default: after the file, or its folder where the file is `model`.
         force: overwrite outputs that exist.
         threads: threads for the quantisation; default: all CPUs of the process.
@@ -101,94 +79,85 @@ def convert(
     ModelError or ConvertError if a file is broken, not convertible or does not fit the other, and
     ResourceError if the disk is full. Nothing is left behind then, and existing files are kept.
     """
-    outputs = find_output_types(outtypes)
-    if threads is not None and threads < 1:
-        text = f"threads is {threads}; expected at least 1"
+    if outfile is not None and outdir is not None:
+        text = f"both outfile {outfile} and outdir {outdir} are given; expected one of them"
         raise UsageError(text)
+    kinds = find_output_types(outtypes)
+    wishes = parse_wishes(tensor_types)
+    check_threads(threads)
+    require_quantised(kinds, wishes=bool(wishes), weighed=imatrix is not None)
     drafter = _read_drafter(Path(source))
-    with GgufFile(Path(target)) as target_file, ExitStack() as stack:
-        drafter, shared = _fit(drafter, target_file)
+    with GgufFile(Path(target)) as target_file, Digests(drafter.checkpoint.files) as digests:
+        drafter, model = _fit(drafter, target_file)
+        granted = grant_wishes(wishes, drafter.tensors)
+        importance = read_importance(Path(imatrix), drafter.tensors) if imatrix else None
         chosen = model_name(drafter.checkpoint, name)
         folder = drafter.folder if outdir is None else Path(outdir)
-        paths = output_paths(drafter.checkpoint, Path(target), chosen, folder, outputs, force=force)
-        stack.callback(remove_empty, make_folder(folder))
-        planned = [
-            _plan(output, path, drafter) for output, path in zip(outputs, paths, strict=True)
+        paths = output_paths(chosen, folder, kinds, Path(outfile) if outfile is not None else None)
+        read = [*drafter.checkpoint.files, drafter.folder / "config.json", Path(target)]
+        check_free(paths, [*read, Path(imatrix)] if imatrix else read, force=force)
+        shared = describe_file(chosen, drafter.parameters) | model | digests.placeholder
+        outputs = [
+            _plan(kind, path, drafter, shared, granted, importance)
+            for kind, path in zip(kinds, paths, strict=True)
         ]
-        _require_space(folder, sum(tensor.length for item in planned for tensor in item.plan))
-        writers = []
-        for item in planned:
-            general = describe_file(chosen, item.type.file_type, drafter.parameters)
-            writer = GgufWriter(item.path, general | shared, item.plan, force=force)
-            writers.append(stack.enter_context(writer))
-        types = [[plan.type for plan in item.plan] for item in planned]
-        stream(drafter.tensors, types, writers, threads or _cpus(), progress)
-        _commit(writers, keep=force)
-        return [
-            _report(item, writer, drafter) for item, writer in zip(planned, writers, strict=True)
-        ]
+        return write_outputs(
+            outputs,
+            drafter.tensors,
+            force=force,
+            threads=threads,
+            progress=progress,
+            importance=importance,
+            late_fields=digests.fields,
+        )
 
 
 def _read_drafter(source: Path) -> _Drafter:
     checkpoint = find_checkpoint(source)
     config = read_config(checkpoint.folder / "config.json")
-    return _Drafter(checkpoint, config, match_tensors(config, checkpoint))
+    return _Drafter(checkpoint, config, match_tensors(config, checkpoint), config.warnings)
 
 
 def _fit(drafter: _Drafter, target: GgufFile) -> tuple[_Drafter, dict[str, Field]]:
     """The drafter with what it takes from its target, and the key/values that all outputs have."""
     facts = read_target(target)
     check_fit(drafter.config, str(drafter.folder / "config.json"), facts)
-    tensors, warnings = complete_tensors(drafter.tensors, drafter.config, drafter.folder, target)
+    tensors, lossy = complete_tensors(drafter.tensors, drafter.config, drafter.folder, target)
+    origin, unread = describe_origin(drafter.folder, target)
     model = describe_model(drafter.config, facts, {tensor.name for tensor in tensors})
-    fields = model | copy_tokenizer(target, drafter.config.mask_token_id)
-    return replace(drafter, tensors=tensors, warnings=tuple(warnings)), fields
+    fields = origin | model | copy_tokenizer(target, drafter.config.mask_token_id)
+    warnings = (*drafter.warnings, *lossy, *unread)
+    return replace(drafter, tensors=tensors, warnings=warnings), fields
 
 
-def _plan(output: OutputType, path: Path, drafter: _Drafter) -> _Output:
-    types = choose_types(output, drafter.config, drafter.tensors)
-    pairs = zip(drafter.tensors, types, strict=True)
-    return _Output(output, path, [Plan(tensor.name, kind, tensor.shape) for tensor, kind in pairs])
+def _plan(
+    kind: OutputType,
+    path: Path,
+    drafter: _Drafter,
+    shared: dict[str, Field],
+    wishes: dict[str, TensorType],
+    importance: Importance | None,
+) -> Output:
+    tensors = drafter.tensors
+    weighed = importance is not None and kind.plain is None
+    chosen = choose_types(kind, drafter.config.sizes, tensors, wishes, weighed=weighed)
+    types = [
+        _left(kind, tensor, drafter) if found is None else found
+        for tensor, found in zip(tensors, chosen, strict=True)
+    ]
+    fields = shared | describe_type(kind.file_type)
+    if importance is not None and weighed:
+        fields |= importance.fields()
+    own = [kind.warning] if kind.warning else []
+    fallen = fallback_warnings(kind, types, tensors, wishes)
+    return Output(path, kind.label, fields, types, (*drafter.warnings, *own, *fallen))
 
 
-def _commit(writers: list[GgufWriter], *, keep: bool) -> None:
-    """Put all outputs in place, or none if one cannot be (`keep`: those that replaced another stay)."""
-    for writer in writers:
-        writer.sync()
-    placed: list[Path] = []
-    try:
-        for writer in writers:
-            writer.commit()
-            placed.append(writer.path)
-    except BaseException:
-        for path in [] if keep else placed:
-            path.unlink(missing_ok=True)
-        raise
-
-
-def _report(output: _Output, writer: GgufWriter, drafter: _Drafter) -> Written:
-    own = [output.type.warning] if output.type.warning else []
-    fallen = fallback_warnings(output.type, [plan.type for plan in output.plan], drafter.tensors)
-    return Written(
-        path=output.path,
-        type=output.type.label,
-        tensors=tuple(
-            WrittenTensor(plan.name, plan.type.name, plan.shape, plan.length)
-            for plan in output.plan
-        ),
-        bytes=writer.size,
-        warnings=(*drafter.config.warnings, *drafter.warnings, *own, *fallen),
-    )
-
-
-def _require_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        text = f"{folder}: {needed} bytes are needed and {free} are free; free some or use --outdir"
-        raise ResourceError(text)
-
-
-def _cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _left(kind: OutputType, tensor: DraftTensor, drafter: _Drafter) -> TensorType:
+    """The type of a tensor that quantising leaves as it is in the bf16 or f32 file."""
+    if tensor.stays_float or tensor.type == I64:
+        return I64 if tensor.type == I64 else F32
+    if kind.plain is not None:
+        return kind.plain
+    kinds = {other.type for other in drafter.tensors if not other.stays_float}
+    return BF16 if kinds <= {BF16} else F32

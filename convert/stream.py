@@ -8,6 +8,7 @@ from typing import NoReturn, TypeAlias
 from .._native import core
 from ..ggml_types import F16, I64, TensorType
 from .faults import refuse
+from .importance import Importance, Weights
 from .recipes import Piece
 from .source import Reader
 from .tensors import DraftTensor
@@ -23,6 +24,7 @@ def stream(
     tensors: Sequence[DraftTensor],
     types: Sequence[Sequence[TensorType]],
     writers: Sequence[GgufWriter],
+    importance: Importance | None,
     threads: int,
     progress: Progress | None,
 ) -> None:
@@ -36,9 +38,12 @@ def stream(
     with Reader() as reader:
         for index, tensor in enumerate(tensors):
             done = 0
+            weights = None if importance is None else importance.of(tensor)
             for piece in _pieces(reader, tensor):
                 for kinds, writer in zip(types, writers, strict=True):
-                    writer.write(_convert_piece(tensor, piece, kinds[index], scratch, threads))
+                    writer.write(
+                        _convert_piece(tensor, piece, kinds[index], weights, scratch, threads)
+                    )
                 done += piece.rows
                 if progress is not None:
                     share = tensor.source.length * done // tensor.rows
@@ -67,14 +72,26 @@ def _pieces(reader: Reader, tensor: DraftTensor) -> Iterator[Piece]:
 
 
 def _convert_piece(
-    tensor: DraftTensor, piece: Piece, kind: TensorType, scratch: _Scratch, threads: int
+    tensor: DraftTensor,
+    piece: Piece,
+    kind: TensorType,
+    weights: Weights | None,
+    scratch: _Scratch,
+    threads: int,
 ) -> memoryview:
     if kind == I64:
         return piece.data
     result = scratch.take(piece.rows * kind.row_bytes(tensor.columns))
     try:
         overflows = core().convert_rows(
-            piece.data, piece.type.number, result, kind.number, piece.rows, tensor.columns, threads
+            piece.data,
+            piece.type.number,
+            result,
+            kind.number,
+            piece.rows,
+            tensor.columns,
+            threads,
+            weights,
         )
     except ValueError as error:
         _fail(tensor, f"{error}; expected finite weights: get the checkpoint again")

@@ -52,12 +52,13 @@ class GgufWriter:
         self._plan = list(plan)
         self._next = 0
         self._left = 0
-        self._header = _header(fields, self._plan)
-        self.size = len(self._header) + sum(_padded(tensor.length) for tensor in self._plan)
+        self._fields = dict(fields)
+        header = _header(self._fields, self._plan)
+        self.size = len(header) + sum(_padded(tensor.length) for tensor in self._plan)
         self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         self._handle = _create(self._temporary)
         try:
-            self._write(self._header)
+            self._write(header)
         except BaseException:
             self.close()
             raise
@@ -75,6 +76,19 @@ class GgufWriter:
             length = self._plan[self._next].length
             self._write(bytes(_padded(length) - length))
             self._next += 1
+
+    def replace(self, fields: Mapping[str, Field]) -> None:
+        """Give keys other values of the same type and length. Raises ValueError for any other."""
+        for key, field in fields.items():
+            old = self._fields[key]
+            if (old.type, len(old.data)) != (field.type, len(field.data)):
+                text = f"{key}: another type or length"
+                raise ValueError(text)
+        self._fields |= fields
+        try:
+            os.pwrite(self._handle, _header(self._fields, self._plan), 0)
+        except OSError as error:
+            _fail(self.path, error)
 
     def sync(self) -> None:
         """Bring everything to the disk. Raises ValueError if tensors are still to come."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -11,6 +12,7 @@ import typer
 from . import __version__
 from .commands.convert import convert
 from .commands.devices import devices
+from .commands.quantize import quantize
 from .commands.run import run
 from .errors import NOT_INSTALLED, DflashError
 
@@ -22,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(convert)
+app.command()(quantize)
 app.command()(run)
 app.command()(devices)
 
@@ -42,8 +45,9 @@ def _options(
 
 
 def main() -> None:
-    """Run a command and exit: 0, or 1 error, 2 usage, 3 model, 4 resources, 130 interrupted."""
+    """Run a command and exit: 0, or 1 error, 2 usage, 3 model, 4 resources, 130 interrupted, 143 terminated."""
     _steady_streams()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except DflashError as error:
@@ -62,6 +66,13 @@ def main() -> None:
         _fail(error, f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    """Leave as by an exception, so that half-written files go; a second signal ends the process at once."""
+    del frame
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(128 + number)
 
 
 def _fail(error: Exception, text: str, code: int) -> NoReturn:

@@ -24,6 +24,25 @@ def convert(
     outdir: Annotated[
         Path | None, typer.Option(help="Folder for the files.", show_default="beside the source")
     ] = None,
+    outfile: Annotated[
+        Path | None,
+        typer.Option("--outfile", "-o", help="The file, if it is one type.", show_default=False),
+    ] = None,
+    tensor_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TYPE",
+            help="Another type for the tensors of quantised outputs whose name has a match of the regular "
+            "expression NAME, such as fc=q8_0; may be given several times, the first match counts.",
+            show_default=False,
+        ),
+    ] = None,
+    imatrix: Annotated[
+        Path | None,
+        typer.Option(
+            help="Importance matrix of llama-imatrix, for quantised outputs.", show_default=False
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Files are called NAME-TYPE.gguf.", show_default="the source's name"),
@@ -39,24 +58,21 @@ def convert(
     Example: dflash-gguf convert model.safetensors --target Qwen3.5-9B.gguf
     """
     from ..convert import convert as run
-    from ..terminal import progress_bar, say
+    from ..terminal import progress_bar
+    from ._written import say_written
 
     with progress_bar("converting", quiet=quiet) as move:
         written = run(
             source,
             target,
             outdir=outdir,
+            outfile=outfile,
+            tensor_types=tensor_type or [],
+            imatrix=imatrix,
             outtypes=[item.strip() for item in outtype.split(",") if item.strip()],
             name=name,
             force=force,
             threads=threads,
             progress=lambda done, total, what: move(done / max(total, 1), what),
         )
-    warnings = dict.fromkeys(text for file in written for text in file.warnings)
-    for text in warnings:
-        say(f"warning: {text}")
-    if not quiet:
-        for file in written:
-            say(
-                f"{file.path}  {file.type}  {len(file.tensors)} tensors  {file.bytes / 1e6:,.1f} MB"
-            )
+    say_written(written, quiet=quiet)

@@ -27,6 +27,8 @@ _SLIDING, _FULL = "sliding_attention", "full_attention"
 # keys that are ours alone
 OURS = {
     "dflash_gguf.version": "says which converter wrote the file",
+    "dflash_gguf.source.files": "the checkpoint's files, whose digests follow",
+    "dflash_gguf.source.sha256": "so that a file can be traced to what it was made from",
     "dflash_gguf.layer_causal": "which layers are causal in the block; no key of llama.cpp's holds it",
 }
 
@@ -267,6 +269,38 @@ CASES = (
             "output.weight": "mainline leaves it out, and llama.cpp would then take the embeddings for the head"
         },
     ),
-    Case("interleaved", {"rope_is_neox_style": False}, every_type=True),
+    Case("interleaved", {"rope_is_neox_style": False}),
     Case("mask", {"tie_word_embeddings": True}, mask=True),
+)
+
+# enough layers for the mixes that treat the first eighth of them apart
+DEEP = Case("deep", {"num_hidden_layers": 9, "intermediate_size": 256})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of llama-quantize with options, `after` one to another type; `legacy` is the imatrix's format."""
+
+    name: str
+    case: Case
+    kind: str
+    tensor_types: tuple[str, ...] = ()
+    imatrix: bool = False
+    legacy: bool = False
+    after: str = ""
+
+
+_WISHES = ("attn_v=q8_0", r"blk\.[01]\.ffn=q4_K", "ffn=Q6_K", "fc=f32", "attn_k=iq4_nl")
+
+RUNS = (
+    Run("wishes", CASES[0], "q5_k_m", _WISHES),
+    Run("imatrix", CASES[0], "q4_k_m", imatrix=True),
+    Run("imatrix-legacy", CASES[0], "q3_k_m", imatrix=True, legacy=True),
+    Run("imatrix-deep", DEEP, "q4_0", ("attn_q=q5_0",), imatrix=True),
+    Run("imatrix-deep-5", DEEP, "q5_0", ("blk.0.ffn_down=q8_0",), imatrix=True),
+    Run("deep", DEEP, "q2_k"),
+    Run("requantised", CASES[0], "q4_k_m", after="q8_0"),
+    Run("to-f16", CASES[0], "f16", after="f32"),
+    Run("to-bf16", CASES[0], "bf16", after="q6_k"),
+    Run("spark", next(case for case in CASES if case.name == "dspark"), "f16"),
 )

@@ -162,6 +162,41 @@ def make_mask(path: Path, hidden: int, **changes: Any) -> Path:
     return path
 
 
+def make_imatrix(path: Path, draft: Path, *, legacy: bool = False, calls: int = 7) -> Path:
+    """Write an importance matrix for the matrices of a drafter's GGUF, as llama-imatrix would."""
+    matrices = [
+        tensor
+        for tensor in gguf.GGUFReader(draft).tensors
+        if len(tensor.shape) == 2 and "attn_k" not in tensor.name
+    ]
+    sums = {
+        str(tensor.name): np.abs(make_values(f"imatrix {tensor.name}", int(tensor.shape[0])))
+        * calls
+        for tensor in matrices
+    }
+    if legacy:
+        parts = [struct.pack("<i", len(sums))]
+        for name, values in sums.items():
+            raw = name.encode()
+            parts += [struct.pack("<i", len(raw)), raw, struct.pack("<ii", calls, len(values))]
+            parts.append(values.astype("<f4").tobytes())
+        parts += [struct.pack("<ii", 3, 4), b"text"]
+        path.write_bytes(b"".join(parts))
+        return path
+    writer = gguf.GGUFWriter(path, "imatrix")
+    writer.add_array("imatrix.datasets", ["text"])
+    writer.add_uint32("imatrix.chunk_count", 3)
+    writer.add_uint32("imatrix.chunk_size", 512)
+    for name, values in sums.items():
+        writer.add_tensor(f"{name}.in_sum2", values.reshape(1, -1))
+        writer.add_tensor(f"{name}.counts", np.full((1, 1), calls, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_safetensors(path: Path, weights: Weights) -> Path:
     """Write a safetensors file by hand."""
     header: dict[str, Any] = {}

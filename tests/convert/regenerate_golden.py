@@ -19,10 +19,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dflash_gguf.convert import convert
 from dflash_gguf.gguf_file import GgufFile
 
-from .cases import CASES, Case
-from .made import CHAT_TEMPLATE, EOS, VOCAB, make_tables, vocabulary, write_safetensors
+from .cases import CASES, RUNS, Case, Run
+from .made import (
+    CHAT_TEMPLATE,
+    EOS,
+    VOCAB,
+    make_imatrix,
+    make_tables,
+    vocabulary,
+    write_safetensors,
+)
 
 GOLDEN = Path(__file__).with_name("golden.json")
 CONVERTED = ("f32", "bf16", "f16", "q8_0")
@@ -81,6 +90,10 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             golden["cases"][case.name] = _run_case(case, Path(folder), args)
+    golden["runs"] = {}
+    for run in RUNS:
+        with tempfile.TemporaryDirectory() as folder:
+            golden["runs"][run.name] = _run_quantize(run, Path(folder), args)
     GOLDEN.write_text(json.dumps(golden, indent=1, sort_keys=True) + "\n")
 
 
@@ -106,6 +119,39 @@ def _run_case(case: Case, folder: Path, args: argparse.Namespace) -> dict[str, A
         subprocess.run([args.llama_quantize, source, path, kind], check=True)
         result["quantised"][kind] = digest_tensors(path)
     return result
+
+
+def _run_quantize(run: Run, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    source = source_of(run, folder)
+    options: list[Path | str] = ["--allow-requantize"]
+    for wish in run.tensor_types:
+        options += ["--tensor-type", wish]
+    if run.imatrix:
+        options += ["--imatrix", imatrix_of(run, folder, source)]
+    path = folder / "out.gguf"
+    subprocess.run([args.llama_quantize, *options, source, path, run.kind], check=True)
+    return {"tensors": digest_tensors(path), "keys": imatrix_keys(path)}
+
+
+def source_of(run: Run, folder: Path) -> Path:
+    """Write the file that a run of llama-quantize reads."""
+    draft, target = run.case.write(folder)
+    (written,) = convert(draft, target, outdir=folder, outtypes=[run.after or "bf16"])
+    return written.path
+
+
+def imatrix_of(run: Run, folder: Path, source: Path) -> Path:
+    """Write the importance matrix of a run."""
+    name = "imatrix.dat" if run.legacy else "imatrix.gguf"
+    return make_imatrix(folder / name, source, legacy=run.legacy)
+
+
+def imatrix_keys(path: Path) -> dict[str, Any]:
+    """What a file says of its importance matrix, but for the place of it."""
+    prefix = "quantize.imatrix."
+    with GgufFile(path) as file:
+        keys = [key for key in file.fields if key.startswith(prefix) and key != f"{prefix}file"]
+        return {key: [file.fields[key].type.name, file.value(key)] for key in sorted(keys)}
 
 
 def _write_hf_target(case: Case, folder: Path) -> Path:
