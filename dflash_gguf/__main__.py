@@ -12,6 +12,7 @@ import typer
 from . import __version__
 from .commands.convert import convert
 from .commands.devices import devices
+from .commands.inspect import inspect
 from .commands.quantize import quantize
 from .commands.run import run
 from .errors import NOT_INSTALLED, DflashError
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(convert)
 app.command()(quantize)
+app.command()(inspect)
 app.command()(run)
 app.command()(devices)
 

@@ -12,10 +12,10 @@ from .convert.target import Target, read_target
 from .errors import ModelError
 from .gguf_file import GgufFile
 
-_FORKS = ("dflash-draft", "dflash_draft", "dspark")
+FORKS = ("dflash-draft", "dflash_draft", "dspark")
 
 # llama.cpp has silent defaults for some of these; a wrong one shows in nothing but low acceptance
-_NEEDED = (
+NEEDED_KEYS = (
     "tokenizer.ggml.mask_token_id",
     "tokenizer.ggml.tokens",
     *(
@@ -34,7 +34,7 @@ _NEEDED = (
         )
     ),
 )
-_WINDOW = ("dflash.attention.sliding_window", "dflash.attention.sliding_window_pattern")
+WINDOW_KEYS = ("dflash.attention.sliding_window", "dflash.attention.sliding_window_pattern")
 _OLDER_TOOL = "the file was converted by an older tool; convert it again with 'dflash-gguf convert'"
 
 
@@ -81,7 +81,7 @@ def check_target(path: Path) -> None:
 
 def _read_draft(file: GgufFile) -> Draft:
     architecture = file.architecture
-    if architecture in _FORKS:
+    if architecture in FORKS:
         _fail(
             f"{file.path}: architecture '{architecture}' is a fork's format; expected 'dflash', which "
             "mainline llama.cpp reads; convert the drafter's checkpoint with 'dflash-gguf convert'"
@@ -92,8 +92,8 @@ def _read_draft(file: GgufFile) -> Draft:
             "is this the target? Then give it as --target"
         )
     _refuse_variants(file)
-    half = [key for key in _WINDOW if key in file.fields]
-    for key in (*_NEEDED, *(_WINDOW if half else ())):
+    half = [key for key in WINDOW_KEYS if key in file.fields]
+    for key in (*NEEDED_KEYS, *(WINDOW_KEYS if half else ())):
         if key not in file.fields:
             _fail(f"{file.path}: the key {key} is missing; {_OLDER_TOOL}")
     taps = [tap for tap in file.array("dflash.target_layers") if type(tap) is int]
