@@ -15,8 +15,8 @@ from ..gguf_file import GgufFile
 from .config import DraftConfig
 from .faults import refuse, refuse_file
 from .pickles import load_pickle
+from .reader import SourceTensor
 from .recipes import WithRow
-from .source import SourceTensor
 from .tensors import DraftTensor, llama_order
 
 _TABLE, _HEAD = "token_embd.weight", "output.weight"

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from .families import DFLASH2, DSPARK, Family, find_family
+from .files import read_json
 from .keys import MAX_COUNT, Keys
 from .layers import Attention, read_attention
 from .rope import Rope, read_rope
-from .source import read_json
 from .variants import Dflash2, Dspark, read_dflash2, read_dspark
 
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS

@@ -76,8 +76,8 @@ def remove_empty(folders: Sequence[Path]) -> None:
 
 def _derived(checkpoint: Checkpoint) -> str:
     stem = checkpoint.origin.name.split(".")[0]
-    if stem != "model" and not checkpoint.sharded:
-        return checkpoint.origin.name.removesuffix(".safetensors")
+    if stem not in {"model", "pytorch_model"} and not checkpoint.sharded:
+        return checkpoint.origin.name.removesuffix(checkpoint.origin.suffix)
     folder = checkpoint.folder.absolute()
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.split("--")[-1]

@@ -15,7 +15,9 @@ from .card import describe_origin
 from .config import DraftConfig, read_config
 from .digests import Digests
 from .fields import Field
+from .folder_target import open_target
 from .importance import Importance, read_importance
+from .lookup import find_target
 from .metadata import describe_file, describe_model, describe_type
 from .names import check_free, model_name, output_paths
 from .output import Output, Written, check_threads, write_outputs
@@ -48,7 +50,7 @@ class _Drafter:
 
 def convert(
     source: Path | str,
-    target: Path | str,
+    target: Path | str | None = None,
     *,
     outdir: Path | str | None = None,
     outfile: Path | str | None = None,
@@ -64,7 +66,9 @@ def convert(
 
     Args:
         source: a .safetensors file, an index of shards, or a folder with one of them; config.json beside it.
-        target: GGUF of the model the drafter was trained for; its tokenizer goes into the outputs.
+            PyTorch's .bin and .pt files too, if torch is installed.
+        target: GGUF of the model the drafter was trained for, or its Hugging Face folder, of which the weights
+            are not read; its tokenizer goes into the outputs. Default: the only GGUF beside the checkpoint, or else in the Hugging Face cache, that fits.
         outdir: folder of the outputs, made if needed; default: beside the source.
         outfile: path of the only output, instead of `outdir`.
         outtypes: names from `types.OUTPUT_TYPES`, any case; each gives a file `<name>-<TYPE>.gguf`.
@@ -87,7 +91,11 @@ def convert(
     check_threads(threads)
     require_quantised(kinds, wishes=bool(wishes), weighed=imatrix is not None)
     drafter = _read_drafter(Path(source))
-    with GgufFile(Path(target)) as target_file, Digests(drafter.checkpoint.files) as digests:
+    if target is None:
+        target = find_target(drafter.checkpoint, drafter.config)
+        said = f"no target was given; {target} is the only one near that fits"
+        drafter = replace(drafter, warnings=(*drafter.warnings, said))
+    with open_target(Path(target)) as target_file, Digests(drafter.checkpoint.files) as digests:
         drafter, model = _fit(drafter, target_file)
         granted = grant_wishes(wishes, drafter.tensors)
         importance = read_importance(Path(imatrix), drafter.tensors) if imatrix else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._native import core
 from ..ggml_types import F16, F32, TensorType
-from .source import Reader, SourceTensor
+from .reader import Reader, SourceTensor
 
 
 @dataclass(frozen=True, slots=True)

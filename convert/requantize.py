@@ -15,7 +15,7 @@ from .importance import Importance, read_importance
 from .metadata import ARCHITECTURE, describe_type
 from .names import check_free
 from .output import Output, Written, check_threads, write_outputs
-from .source import SourceTensor
+from .reader import SourceTensor
 from .stream import Progress
 from .tensors import DraftTensor, llama_order
 from .types import OutputType, choose_types, fallback_warnings, find_output_types, require_quantised

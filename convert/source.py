@@ -1,43 +1,22 @@
-"""Find a checkpoint's files and read rows of its tensors.
-
-Bytes are read plainly, not mapped: a mapped checkpoint would count as ours in the process's peak memory.
-"""
+"""Find a checkpoint's files."""
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-from safetensors import SafetensorError, safe_open
-
-from ..ggml_types import BF16, F16, F32, TensorType
 from .faults import refuse_file
+from .files import read_header, read_json, require_file
+from .pickles import read_pickle
+from .reader import SourceTensor
 
-# safetensors' own dtype names of what we convert; everything else is refused by name
-DTYPES: dict[str, TensorType] = {"BF16": BF16, "F16": F16, "F32": F32}
-
-_MAX_HEADER = 16 << 20  # a header of a hundred thousand tensors is smaller
-_MAX_JSON = 64 << 20
 _PICKLES = {".bin", ".pt", ".pth", ".ckpt"}
+_WEIGHTS = {".safetensors", *_PICKLES}
+_INDEXES = (".safetensors.index.json", ".bin.index.json")
 
-
-@dataclass(frozen=True, slots=True)
-class SourceTensor:
-    """A tensor of the checkpoint; `shape` as in the checkpoint (rows first), `offset` absolute in `path`."""
-
-    name: str
-    path: Path
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    length: int
+# a folder may hold other pickles, such as an optimiser's; these names are what transformers saves weights as
+_PICKLED = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +33,7 @@ class Checkpoint:
 def find_checkpoint(source: Path) -> Checkpoint:
     """Find and check a checkpoint: a .safetensors file, an index of shards, or a folder with one of them.
 
+    PyTorch's own files (.bin, .pt) are read with torch, if it is there.
     Raises ConvertError if there is none, more than one, or if a header, an index and the files disagree.
     """
     origin = _pick(source)
@@ -71,91 +51,6 @@ def find_checkpoint(source: Path) -> Checkpoint:
     return Checkpoint(origin, origin.parent, len(files) > 1, files, tensors)
 
 
-class Reader:
-    """Reads tensors of a checkpoint in pieces of whole rows, each file opened once."""
-
-    def __init__(self) -> None:
-        self._open: dict[Path, int] = {}
-
-    def pieces(
-        self, tensor: SourceTensor, rows: int, limit: int, *, multiple: int = 1
-    ) -> Iterator[tuple[int, memoryview]]:
-        """Yield (rows, bytes) of `tensor`, which has `rows` rows: at most `limit` bytes, but at least `multiple`
-        rows and, until the last, a multiple of that.
-
-        The memory of a piece is used again for the next. Raises ConvertError if the file became shorter.
-        """
-        row = tensor.length // rows
-        step = max(multiple, limit // row // multiple * multiple)
-        buffer = bytearray(min(step, rows) * row)
-        for first in range(0, rows, step):
-            count = min(step, rows - first)
-            piece = memoryview(buffer)[: count * row]
-            self._fill(tensor, tensor.offset + first * row, piece)
-            yield count, piece
-
-    def _fill(self, tensor: SourceTensor, offset: int, piece: memoryview) -> None:
-        handle = self._handle(tensor.path)
-        done = 0
-        while done < len(piece):
-            got = os.preadv(handle, [piece[done:]], offset + done)
-            if got == 0:
-                refuse_file(
-                    tensor.path, f"it ends within {tensor.name}", "it changed while it was read"
-                )
-            done += got
-
-    def _handle(self, path: Path) -> int:
-        if path not in self._open:
-            self._open[path] = os.open(path, os.O_RDONLY)
-        return self._open[path]
-
-    def close(self) -> None:
-        """Close the files."""
-        while self._open:
-            os.close(self._open.popitem()[1])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def read_whole(tensor: SourceTensor) -> bytes:
-    """Read a small tensor's bytes."""
-    with Reader() as reader:
-        ((_, data),) = reader.pieces(tensor, 1, tensor.length)
-        return bytes(data)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises ConvertError if the file is missing, too large or something else."""
-    try:
-        _require_file(path)
-        if path.stat().st_size > _MAX_JSON:
-            refuse_file(
-                path, f"it has {path.stat().st_size} bytes", f"expected at most {_MAX_JSON}"
-            )
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        refuse_file(
-            path, f"it cannot be read ({error.strerror})", "expected the checkpoint's JSON file"
-        )
-    except (ValueError, RecursionError) as error:
-        refuse_file(path, f"it is not JSON ({error})", "get the file again")
-    if not isinstance(value, dict):
-        refuse_file(
-            path, f"it holds a {type(value).__name__}", "expected a JSON object; get the file again"
-        )
-    return value
-
-
 def _pick(source: Path) -> Path:
     try:
         mode = source.stat().st_mode
@@ -167,21 +62,15 @@ def _pick(source: Path) -> Path:
         )
     if stat.S_ISDIR(mode):
         return _pick_in_folder(source)
-    if source.suffix in _PICKLES:
-        refuse_file(
-            source,
-            "it is a pickle",
-            "expected .safetensors; save the checkpoint as safetensors first",
-        )
     if source.suffix == ".gguf":
         refuse_file(source, "it is a GGUF already", "expected a .safetensors file or its folder")
-    if source.suffix != ".safetensors" and not source.name.endswith(".safetensors.index.json"):
+    if source.suffix not in _WEIGHTS and not source.name.endswith(_INDEXES):
         refuse_file(
             source,
             f"its name ends in '{source.suffix}'",
-            "expected .safetensors; give that or its folder",
+            "expected .safetensors (or .bin, .pt); give that or its folder",
         )
-    _require_file(source)
+    require_file(source)
     return source
 
 
@@ -196,24 +85,15 @@ def _pick_in_folder(folder: Path) -> Path:
         fault = f"it holds {len(found)} checkpoints ({names})"
         refuse_file(folder, fault, "give one of the files by name")
     if not found:
+        found = [folder / name for name in _PICKLED if (folder / name).exists()][:1]
+    if not found:
         pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
         fault = f"it holds {pickles[0]}, but" if pickles else "it holds"
         refuse_file(
             folder, f"{fault} no .safetensors file", "give the folder of a drafter's checkpoint"
         )
-    _require_file(found[0])
+    require_file(found[0])
     return found[0]
-
-
-def _require_file(path: Path) -> None:
-    try:
-        regular = stat.S_ISREG(path.stat().st_mode)
-    except (OSError, ValueError) as error:  # ValueError: a name no file can have
-        why = error.strerror if isinstance(error, OSError) else error
-        refuse_file(path, f"it cannot be read ({why})", "expected a checkpoint's file")
-    # a pipe or device would block, or never end
-    if not regular:
-        refuse_file(path, "it is not a regular file", "expected a checkpoint's file")
 
 
 def _read_index(path: Path) -> tuple[tuple[Path, ...], dict[str, str]]:
@@ -233,7 +113,7 @@ def _read_index(path: Path) -> tuple[tuple[Path, ...], dict[str, str]]:
 def _merge(files: tuple[Path, ...]) -> dict[str, SourceTensor]:
     tensors: dict[str, SourceTensor] = {}
     for file in files:
-        for tensor in _read_header(file):
+        for tensor in read_pickle(file) if file.suffix in _PICKLES else read_header(file):
             if tensor.name in tensors:
                 other = tensors[tensor.name].path.name
                 refuse_file(
@@ -263,44 +143,3 @@ def _compare_with_index(
         refuse_file(
             path, f"it does not list {len(extra)} tensors such as {extra[0]}", "get the index again"
         )
-
-
-def _read_header(path: Path) -> list[SourceTensor]:
-    try:
-        _require_file(path)
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, _MAX_HEADER):
-                refuse_file(
-                    path,
-                    f"its header would have {length} bytes, the file has {size}",
-                    f"expected at most {_MAX_HEADER} and the whole file; get it again",
-                )
-            header = json.loads(file.read(length))
-        # it checks that offsets, shapes and the file's size agree, and that nothing overlaps
-        with safe_open(path, framework="np"):
-            pass
-    except OSError as error:
-        refuse_file(path, f"it cannot be read ({error.strerror})", "expected a .safetensors file")
-    except SafetensorError as error:
-        refuse_file(path, f"it is not a whole safetensors file ({error})", "get the file again")
-    except (ValueError, RecursionError) as error:
-        refuse_file(path, f"its header is not JSON ({error})", "get the file again")
-    return [
-        _tensor(path, name, entry, 8 + length)
-        for name, entry in header.items()
-        if name != "__metadata__"
-    ]
-
-
-def _tensor(path: Path, name: str, entry: dict[str, Any], base: int) -> SourceTensor:
-    begin, end = entry["data_offsets"]
-    shape = tuple(entry["shape"])
-    dtype = entry["dtype"]
-    kind = DTYPES.get(dtype)
-    if kind is not None and math.prod(shape) * kind.size != end - begin:
-        refuse_file(
-            path, f"{name} has {end - begin} bytes for the shape {shape}", "get the file again"
-        )
-    return SourceTensor(name, path, dtype, shape, base + begin, end - begin)

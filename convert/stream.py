@@ -9,8 +9,8 @@ from .._native import core
 from ..ggml_types import F16, I64, TensorType
 from .faults import refuse
 from .importance import Importance, Weights
+from .reader import Reader
 from .recipes import Piece
-from .source import Reader
 from .tensors import DraftTensor
 from .writer import GgufWriter
 

@@ -16,8 +16,9 @@ from ..ggml_types import I64, TensorType
 from .config import DraftConfig
 from .expected import Expected, canonical_name, expected_tensors
 from .faults import refuse
+from .reader import DTYPES, SourceTensor, read_whole
 from .recipes import AsIs, Deinterleaved, Ready, Recipe
-from .source import DTYPES, Checkpoint, SourceTensor, read_whole
+from .source import Checkpoint
 
 _FREQUENCIES = ".rotary_emb.inv_freq"  # computed from rope_theta
 _MARKOV = "markov_head.markov_w1.weight"

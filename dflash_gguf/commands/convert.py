@@ -16,8 +16,14 @@ def convert(
         ),
     ],
     target: Annotated[
-        Path, typer.Option("--target", "-m", help="GGUF of the target model.", show_default=False)
-    ],
+        Path | None,
+        typer.Option(
+            "--target",
+            "-m",
+            help="GGUF or Hugging Face folder of the target model.",
+            show_default="the only one beside the source or in the Hugging Face cache that fits",
+        ),
+    ] = None,
     outtype: Annotated[
         str, typer.Option(help="Types to write, separated by commas.")
     ] = "bf16,q5_k_m",

@@ -111,8 +111,8 @@ def test_several_checkpoints_in_a_folder(draft: Path, target: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("model.bin", "it is a pickle"),
-        ("model.pt", "it is a pickle"),
+        ("model.bin", "torch does not read it as weights"),
+        ("model.pt", "torch does not read it as weights"),
         ("model.gguf", "it is a GGUF already"),
         ("model.txt", "its name ends in '.txt'"),
     ],

@@ -89,7 +89,9 @@ def test_a_target_that_is_none(draft: Path, tmp_path: Path) -> None:
         convert(draft, tmp_path / "missing.gguf")
     with pytest.raises(ModelError, match="expected b'GGUF'"):
         convert(draft, draft / "model.safetensors")
-    with pytest.raises(ModelError, match="it is a folder"):
+    with pytest.raises(
+        ModelError, match=r"it is a folder without config\.json; give the target's GGUF"
+    ):
         convert(draft, tmp_path)
 
 
