@@ -2,6 +2,7 @@
 
 #include "log.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace dflash {
@@ -67,10 +68,41 @@ llama_batch FeatureBatch::view() {
     return {size(), nullptr, features_.data(), pos_.data(), n_seq_.data(), seq_ptr_.data(), logits_.data()};
 }
 
+namespace {
+
+void check(const ContextParams & params) {
+    const auto require = [](bool holds, const char * name, int found, const std::string & expected) {
+        if (!holds) {
+            throw std::invalid_argument(std::string("a context's ") + name + " is " + std::to_string(found) +
+                                        ", expected " + expected);
+        }
+    };
+    require(params.n_ctx >= 1, "n_ctx", params.n_ctx, "at least 1");
+    const int most = static_cast<int>(llama_max_parallel_sequences());
+    require(params.n_seq >= 1 && params.n_seq <= most, "n_seq", params.n_seq, "1 to " + std::to_string(most));
+    require(params.n_batch >= 1, "n_batch", params.n_batch, "at least 1");
+    require(params.n_ubatch >= 1, "n_ubatch", params.n_ubatch, "at least 1");
+    require(params.n_outputs >= params.n_seq, "n_outputs", params.n_outputs,
+            "at least n_seq (" + std::to_string(params.n_seq) + ")");
+    require(params.n_rollback >= 0, "n_rollback", params.n_rollback, "at least 0");
+    require(params.n_rollback == 0 || std::min(params.n_batch, params.n_ubatch) - 1 > params.n_rollback,
+            "n_rollback", params.n_rollback, "at most n_ubatch - 2");
+}
+
+// Positions to ask for, per sequence. llama.cpp cuts n_batch and n_ubatch to the context before it rounds
+// that up to 256, and a small context would leave n_ubatch without the room that snapshots need.
+uint32_t rounded(const ContextParams & params) {
+    const uint32_t least = static_cast<uint32_t>(std::max(params.n_ctx, params.n_rollback + 2));
+    return (least + 255) / 256 * 256;
+}
+
+} // namespace
+
 Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> parent)
     : model_(std::move(model)), parent_(std::move(parent)), params_(params), context_(nullptr, llama_free) {
+    check(params);
     llama_context_params raw = llama_context_default_params();
-    raw.n_ctx = static_cast<uint32_t>(params.n_ctx) * params.n_seq;
+    raw.n_ctx = rounded(params) * static_cast<uint32_t>(params.n_seq);
     raw.n_batch = static_cast<uint32_t>(params.n_batch);
     raw.n_ubatch = static_cast<uint32_t>(params.n_ubatch);
     raw.n_seq_max = static_cast<uint32_t>(params.n_seq);
@@ -101,6 +133,7 @@ void Context::decode(llama_batch batch, const char * what) {
         throw std::runtime_error(std::string(what) + " failed in llama.cpp (status " +
                                  std::to_string(status) + "): " + last_errors());
     }
+    rows_ = batch.n_tokens;
 }
 
 const float * Context::logits(int row) const {
@@ -108,7 +141,7 @@ const float * Context::logits(int row) const {
 }
 
 void Context::truncate(llama_seq_id seq, llama_pos pos) {
-    if (!llama_memory_seq_rm(llama_get_memory(get()), seq, pos, -1)) {
+    if (seq < 0 || seq >= params_.n_seq || !llama_memory_seq_rm(llama_get_memory(get()), seq, pos, -1)) {
         throw std::logic_error("llama.cpp cannot take sequence " + std::to_string(seq) +
                                " back to position " + std::to_string(pos));
     }

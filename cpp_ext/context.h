@@ -50,6 +50,7 @@ class FeatureBatch {
     void reserve(int rows) { features_.reserve(static_cast<size_t>(rows) * width_); }
     void clear();
     int size() const { return static_cast<int>(seq_.size()); }
+    int width() const { return width_; }
     llama_batch view();
 
   private:
@@ -67,7 +68,8 @@ class FeatureBatch {
 // Keeps its model alive, and a parent context where it borrows that one's tensors.
 class Context {
   public:
-    // Throws std::runtime_error with llama.cpp's words if the context cannot be made.
+    // Throws std::invalid_argument for parameters that llama.cpp would assert on, std::runtime_error with its
+    // words if the context cannot be made.
     Context(std::shared_ptr<Model> model, const ContextParams & params,
             std::shared_ptr<Context> parent = nullptr);
 
@@ -75,6 +77,8 @@ class Context {
     const Model & model() const { return *model_; }
     const ContextParams & params() const { return params_; }
     int n_rollback() const { return static_cast<int>(llama_n_rs_seq(get())); }
+
+    int rows() const { return rows_; } // of the last decode
 
     // Throws std::runtime_error naming `what` if llama.cpp refuses the batch.
     void decode(llama_batch batch, const char * what);
@@ -90,6 +94,7 @@ class Context {
     std::shared_ptr<Model> model_;
     std::shared_ptr<Context> parent_;
     ContextParams params_;
+    int rows_ = 0;
     std::unique_ptr<llama_context, void (*)(llama_context *)> context_;
 };
 

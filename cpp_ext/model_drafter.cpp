@@ -16,6 +16,10 @@ ModelDrafter::ModelDrafter(std::shared_ptr<Context> context, Token mask, bool ca
                                     std::to_string(params.n_batch) + ", " + std::to_string(params.n_ubatch) +
                                     " and " + std::to_string(params.n_outputs));
     }
+    if (context_->model().taps().empty()) {
+        throw std::invalid_argument("architecture '" + context_->model().arch() +
+                                    "' is not a drafter; expected 'dflash'");
+    }
     if (mask_ < 0 || mask_ >= context_->model().n_vocab()) {
         throw std::invalid_argument("mask token " + std::to_string(mask_) + " is outside the vocabulary of " +
                                     std::to_string(context_->model().n_vocab()));
@@ -25,6 +29,10 @@ ModelDrafter::ModelDrafter(std::shared_ptr<Context> context, Token mask, bool ca
 
 void ModelDrafter::inject(const Target & target, const std::vector<FeatureRows> & rows) {
     const size_t n_embd = static_cast<size_t>(target.n_embd());
+    if (target.n_taps() * target.n_embd() != features_.width()) {
+        throw std::logic_error("the target gives " + std::to_string(target.n_taps() * target.n_embd()) +
+                               " features of a row, the drafter takes " + std::to_string(features_.width()));
+    }
     features_.clear();
     for (const FeatureRows & run : rows) {
         for (int i = 0; i < run.count; ++i) {

@@ -29,7 +29,7 @@ py::array_t<float> copy_rows(const float * from, py::ssize_t rows, py::ssize_t w
 // One decode outside of a session, for tests and diagnosis.
 void evaluate(Context & context, const std::vector<Token> & tokens, llama_pos pos, llama_seq_id seq) {
     const int n = static_cast<int>(tokens.size());
-    if (n > context.params().n_outputs || pos < 0 || pos + n > context.params().n_ctx || seq < 0 ||
+    if (n > context.params().n_outputs || pos < 0 || pos > context.params().n_ctx - n || seq < 0 ||
         seq >= context.params().n_seq) {
         throw std::invalid_argument(std::to_string(n) + " tokens at position " + std::to_string(pos) +
                                     " do not fit this context");
@@ -120,6 +120,11 @@ void bind_contexts(py::module_ & m) {
         .def_property(
             "type_kv", [](const ContextParams & params) { return static_cast<int>(params.type_k); },
             [](ContextParams & params, int type) {
+                if (type != GGML_TYPE_F32 && type != GGML_TYPE_F16 && type != GGML_TYPE_BF16 &&
+                    type != GGML_TYPE_Q8_0) {
+                    throw std::invalid_argument("type_kv is " + std::to_string(type) +
+                                                ", expected f32 (0), f16 (1), q8_0 (8) or bf16 (30)");
+                }
                 params.type_k = params.type_v = static_cast<ggml_type>(type);
             })
         .def_property(
@@ -129,7 +134,7 @@ void bind_contexts(py::module_ & m) {
             });
     py::class_<Context, std::shared_ptr<Context>>(m, "Context")
         .def(py::init<std::shared_ptr<Model>, const ContextParams &, std::shared_ptr<Context>>(),
-             py::arg("model"), py::arg("params"), py::arg("parent") = nullptr, release_gil())
+             py::arg("model").none(false), py::arg("params"), py::arg("parent") = nullptr, release_gil())
         .def_property_readonly("n_rollback", &Context::n_rollback)
         .def("truncate", &Context::truncate, py::arg("seq"), py::arg("pos"))
         .def(
@@ -142,12 +147,12 @@ void bind_contexts(py::module_ & m) {
             py::arg("tokens"), py::arg("pos"), py::arg("seq") = 0,
             "Decode tokens in one batch and return the logits after each, [len(tokens), n_vocab].");
     py::class_<Target, std::shared_ptr<Target>>(m, "Target")
-        .def(py::init<std::shared_ptr<Context>, std::vector<int>>(), py::arg("context"), py::arg("taps"))
+        .def(py::init<std::shared_ptr<Context>, std::vector<int>>(), py::arg("context").none(false),
+             py::arg("taps"))
         .def(
             "features",
             [](const Target & target, int tap, int rows) {
-                if (tap < 0 || tap >= target.n_taps() || rows < 0 ||
-                    rows > target.context().params().n_batch) {
+                if (tap < 0 || tap >= target.n_taps() || rows < 0 || rows > target.context().rows()) {
                     throw std::out_of_range("no such tap or rows");
                 }
                 return copy_rows(target.features(tap), rows, target.n_embd());
@@ -158,8 +163,25 @@ void bind_contexts(py::module_ & m) {
 void bind_drafters(py::module_ & m) {
     py::class_<Drafter, std::shared_ptr<Drafter>>(m, "Drafter");
     py::class_<ModelDrafter, Drafter, std::shared_ptr<ModelDrafter>>(m, "ModelDrafter")
-        .def(py::init<std::shared_ptr<Context>, Token, bool>(), py::arg("context"), py::arg("mask"),
-             py::arg("causal"))
+        .def(py::init<std::shared_ptr<Context>, Token, bool>(), py::arg("context").none(false),
+             py::arg("mask"), py::arg("causal"))
+        .def(
+            "draft",
+            [](ModelDrafter & drafter,
+               const std::vector<std::tuple<llama_seq_id, llama_pos, Token, int>> & turns) {
+                std::vector<DraftRequest> requests;
+                for (const auto & [seq, pos, anchor, count] : turns) {
+                    requests.push_back({seq, pos, anchor, count, {}});
+                }
+                drafter.draft(requests);
+                std::vector<std::vector<Token>> drafted;
+                for (DraftRequest & request : requests) {
+                    drafted.push_back(std::move(request.drafted));
+                }
+                return drafted;
+            },
+            py::arg("turns"),
+            "Draft a block for each (seq, pos, anchor, count); return the drafted tokens of each.")
         .def(
             "block_logits",
             [](ModelDrafter & drafter, llama_seq_id seq, llama_pos pos, Token anchor, int count) {
@@ -205,8 +227,8 @@ void bind_session(py::module_ & m) {
         .def_readonly("tokens", &Output::tokens)
         .def_readonly("finish", &Output::finish);
     py::class_<Session>(m, "Session")
-        .def(py::init<std::shared_ptr<Target>, std::shared_ptr<Drafter>, int>(), py::arg("target"),
-             py::arg("drafter"), py::arg("max_block"))
+        .def(py::init<std::shared_ptr<Target>, std::shared_ptr<Drafter>, int>(),
+             py::arg("target").none(false), py::arg("drafter"), py::arg("max_block"))
         .def(
             "add",
             [](Session & session, std::vector<Token> prompt, int max_tokens, int block,

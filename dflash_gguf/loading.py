@@ -23,6 +23,7 @@ _INJECT_ROWS = 128
 _INT_MAX = 2**31 - 1
 _MAX_SEQUENCES = 256  # llama.cpp's own limit
 _MAX_THREADS = 512  # and ggml's
+_MAX_BLOCK = 1024  # a file may claim any; each row of a block takes memory
 _KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
 
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
@@ -177,6 +178,9 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
     if draft is not None and block > draft.block:
         text = f"block {block} is wider than the {draft.block} that {draft.path} was trained for"
         raise UsageError(text)
+    if block > _MAX_BLOCK:
+        text = f"block {block} is more than {_MAX_BLOCK}; load with a narrower max_block"
+        raise UsageError(text)
     params = _target_params(model, block, options)
     context = _open_context(model, params)
     drafter, taps = None, []
@@ -201,7 +205,8 @@ def _target_params(model: _core.Model, block: int, options: Options) -> _core.Co
     params.n_ctx = _context(model, options)
     params.n_seq = options.sequences
     rows = options.sequences * block
-    params.n_batch = params.n_ubatch = max(_PREFILL_ROWS, rows)
+    # llama.cpp keeps a block's states only if a ubatch has room for one more row
+    params.n_batch = params.n_ubatch = max(_PREFILL_ROWS, rows + 1)
     params.n_outputs = rows
     params.n_rollback = block - 1 if model.has_state else 0
     params.n_threads = params.n_threads_batch = options.threads or default_threads()

@@ -26,6 +26,34 @@ def test_a_narrower_engine_refuses_wider_blocks(pair: Pair) -> None:
             engine.start(PROMPT, block=4)
 
 
+@pytest.mark.parametrize("context", [1, 2, 7, 8, 9])
+def test_a_context_smaller_than_a_block_runs(pair: Pair, context: int) -> None:
+    options = QUICK | {"context": context, "sequences": 2}
+    with dflash_gguf.load(pair.target, pair.draft, **options) as engine:
+        for length in range(1, context):
+            prompts = [[length] * length, [length + 1] * length]
+            answers = [engine.start(prompt, ignore_end=True) for prompt in prompts]
+            while engine.busy:
+                engine.step()
+            assert [len(answer.tokens) for answer in answers] == [context - length] * 2
+
+
+def test_a_block_as_wide_as_a_prefill_runs(hybrid: Pair, tmp_path: Path) -> None:
+    wide = edited(hybrid.draft, tmp_path / "d.gguf", change={"dflash.block_size": 256})
+    with dflash_gguf.load(hybrid.target, wide, **QUICK) as engine:
+        assert engine.block == 256
+        assert len(engine.generate(PROMPT, max_tokens=9, ignore_end=True).tokens) == 9
+
+
+def test_a_block_no_machine_holds_is_refused(dense: Pair, tmp_path: Path) -> None:
+    change = {"dflash.block_size": 2**32 - 1}
+    wide = edited(dense.draft, tmp_path / "d.gguf", change=change)
+    with pytest.raises(UsageError, match="block 4294967295 is more than 1024"):
+        dflash_gguf.load(dense.target, wide, **QUICK)
+    with dflash_gguf.load(dense.target, wide, max_block=4, **QUICK) as engine:
+        assert engine.block == 4
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
