@@ -1,6 +1,7 @@
 """From a DFlash drafter's checkpoint to GGUF: `convert(source, target)`; from GGUF to GGUF: `quantize`.
 
-A conversion goes source.py with files.py, pickles.py and reader.py (find and read the files), config.py with
+A conversion goes hub.py (fetch a repository), source.py with files.py, pickles.py and reader.py
+(find and read the files), config.py with
 families.py, variants.py, keys.py, layers.py and rope.py (read config.json), lookup.py, folder_target.py and target.py (which
 target, and does it fit?), tensors.py with expected.py and recipes.py (names, shapes and how each is made), borrowed.py (what
 comes from the target's weights), names.py (where to), types.py (a type for each tensor) with wishes.py and

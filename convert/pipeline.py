@@ -16,6 +16,7 @@ from .config import DraftConfig, read_config
 from .digests import Digests
 from .fields import Field
 from .folder_target import open_target
+from .hub import fetch_drafter, fetch_target, is_repository
 from .importance import Importance, read_importance
 from .lookup import find_target
 from .metadata import describe_file, describe_model, describe_type
@@ -66,10 +67,10 @@ def convert(
 
     Args:
         source: a .safetensors file, an index of shards, or a folder with one of them; config.json beside it.
-            PyTorch's .bin and .pt files too, if torch is installed.
-        target: GGUF of the model the drafter was trained for, or its Hugging Face folder, of which the weights
-            are not read; its tokenizer goes into the outputs. Default: the only GGUF beside the checkpoint, or else in the Hugging Face cache, that fits.
-        outdir: folder of the outputs, made if needed; default: beside the source.
+            PyTorch's .bin and .pt files too, if torch is installed; or a repository `owner/name`.
+        target: GGUF of the model the drafter was trained for, or its Hugging Face folder or repository, of
+            which the weights are not read; its tokenizer goes into the outputs. Default: the only GGUF beside the checkpoint, or else in the Hugging Face cache, that fits.
+        outdir: folder of the outputs, made if needed; default: beside the source, of a repository here.
         outfile: path of the only output, instead of `outdir`.
         outtypes: names from `types.OUTPUT_TYPES`, any case; each gives a file `<name>-<TYPE>.gguf`.
         tensor_types: `NAME=TYPE` for tensors of quantised outputs, see wishes.py.
@@ -90,7 +91,11 @@ def convert(
     wishes = parse_wishes(tensor_types)
     check_threads(threads)
     require_quantised(kinds, wishes=bool(wishes), weighed=imatrix is not None)
-    drafter = _read_drafter(Path(source))
+    source = Path(source)
+    fetched = is_repository(source)
+    drafter = _read_drafter(fetch_drafter(source) if fetched else source)
+    if target is not None and is_repository(Path(target)):
+        target = fetch_target(Path(target))
     if target is None:
         target = find_target(drafter.checkpoint, drafter.config)
         said = f"no target was given; {target} is the only one near that fits"
@@ -100,7 +105,8 @@ def convert(
         granted = grant_wishes(wishes, drafter.tensors)
         importance = read_importance(Path(imatrix), drafter.tensors) if imatrix else None
         chosen = model_name(drafter.checkpoint, name)
-        folder = drafter.folder if outdir is None else Path(outdir)
+        beside = Path() if fetched else drafter.folder
+        folder = beside if outdir is None else Path(outdir)
         paths = output_paths(chosen, folder, kinds, Path(outfile) if outfile is not None else None)
         read = [*drafter.checkpoint.files, drafter.folder / "config.json", Path(target)]
         check_free(paths, [*read, Path(imatrix)] if imatrix else read, force=force)

@@ -12,7 +12,8 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help="The drafter's model.safetensors, its index, or its folder.", show_default=False
+            help="The drafter's model.safetensors, its index, its folder or its repository owner/name.",
+            show_default=False,
         ),
     ],
     target: Annotated[
@@ -20,7 +21,7 @@ def convert(
         typer.Option(
             "--target",
             "-m",
-            help="GGUF or Hugging Face folder of the target model.",
+            help="GGUF of the target model, or its Hugging Face folder or repository.",
             show_default="the only one beside the source or in the Hugging Face cache that fits",
         ),
     ] = None,
