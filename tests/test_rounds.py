@@ -202,3 +202,46 @@ def test_a_hybrid_target_needs_states_to_go_back_to(hybrid: Pair) -> None:
     target = native.Target(native.Context(native.Model(str(hybrid.target)), params), [])
     with pytest.raises(ValueError, match="keeps 3 states to go back to, a block of 8 needs 7"):
         native.Session(target, None, 8)
+
+
+def test_an_end_token_may_be_the_first(pair: Pair) -> None:
+    stop = plain(pair.target, PROMPT, 1)[0]
+    session = open_session(pair.target, block=4)
+    number = session.add(PROMPT, max_tokens=9, block=4, stops={stop})
+    (output,) = session.step()
+    assert (output.tokens, output.finish) == ([stop], core().Finish.stop)
+    assert session.counters(number).emitted == 1
+
+
+def test_sequences_of_a_hybrid_target_share_a_width_that_all_have_room_for(hybrid: Pair) -> None:
+    drafter = core().ScriptedDrafter(VOCAB)
+    session = open_session(hybrid.target, block=8, sequences=2, drafter=drafter, n_ctx=256)
+    prompts = [PROMPT, [(3 * i) % 256 for i in range(50)]]
+    for block, prompt in zip((8, 3), prompts, strict=True):
+        number = session.add(prompt, max_tokens=40, block=block, stops=ENDLESS)
+        drafter.script(number, prompt, [0])
+    session.step()
+    session.step()
+    assert [len(session.counters(number).drafted_at) for number in (0, 1)] == [7, 7]
+    session.remove(1)
+    long = [(3 * i) % 256 for i in range(252)]
+    number = session.add(long, max_tokens=9, block=8, stops=ENDLESS)
+    drafter.script(number, long, [0])
+    finish(session, [0, number])
+    assert session.draft_failure == ""
+    assert len(session.counters(number).drafted_at) == 3, "no row reaches past the context"
+
+
+def test_a_drafter_that_failed_is_left_alone(dense: Pair) -> None:
+    drafter = core().ScriptedDrafter(VOCAB)
+    session = open_session(dense.target, block=8, drafter=drafter)
+    number = session.add(PROMPT, max_tokens=60, block=8, stops=ENDLESS)
+    drafter.script(number, PROMPT, [0])
+    drafter.fail_at(number, 1)
+    while not session.draft_failure:
+        session.step()
+    seen = drafter.injected(number)
+    drafter.fail_at(number, -1)  # it would work again
+    finish(session, [number])
+    assert drafter.injected(number) == seen
+    assert session.counters(number).drafting_rounds == 1
