@@ -27,7 +27,7 @@ demo: $(BIN)/dflash-gguf
 	$(BIN)/dflash-gguf run --target $(TINY)/target.gguf --no-draft -p "$(PROMPT)"
 
 $(BIN)/pytest: $(BIN)/dflash-gguf
-	$(BIN)/python -m pip install --constraint $(PINS) --no-build-isolation --group test '.[reference]'
+	$(BIN)/python -m pip install --constraint $(PINS) --no-build-isolation --group test '.[hub,reference]'
 	touch $@
 
 test: $(BIN)/pytest

@@ -114,7 +114,8 @@ std::vector<Model::Special> Model::special_tokens() const {
     std::vector<Special> tokens;
     for (Token token = 0; token < n_vocab(); ++token) {
         const llama_token_attr attr = llama_vocab_get_attr(vocab(), token);
-        if ((attr & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) != 0) {
+        if ((attr & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) !=
+            0) {
             const bool control = (attr & LLAMA_TOKEN_ATTR_USER_DEFINED) == 0;
             tokens.push_back({token, llama_vocab_get_text(vocab(), token), control});
         }

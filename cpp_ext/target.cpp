@@ -20,7 +20,9 @@ const std::unordered_set<std::string> publishing = {
 
 } // namespace
 
-bool publishes_features(const std::string & architecture) { return publishing.count(architecture) != 0; }
+bool publishes_features(const std::string & architecture) {
+    return publishing.count(architecture) != 0;
+}
 
 Target::Target(std::shared_ptr<Context> context, std::vector<int> taps)
     : context_(std::move(context)), taps_(std::move(taps)) {
