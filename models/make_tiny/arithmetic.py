@@ -39,6 +39,14 @@ MORE = Templates(
         "On that day {n} {v} {a} more.",
     ),
     ("After that, {n} {v} another {a}.", "The next day {n} {v} {a} more {o}."),
+    (
+        "Soon {n} {v} {a} more {o}.",
+        "A day later {n} {v} {a} {o}.",
+        "In the evening {n} {v} another {a}.",
+        "After lunch, {n} {v} {a} more.",
+        "The same day {n} {v} another {a} {o}.",
+        "After this, {n} {v} another {a}.",
+    ),
 )
 LESS = Templates(
     "less",
@@ -51,6 +59,14 @@ LESS = Templates(
         "On that day {n} {v} {a} of them.",
     ),
     ("After that, {n} {v} {a} of the {o}.", "The next day {n} {v} {a} {o}."),
+    (
+        "Soon {n} {v} {a} {o}.",
+        "A day later {n} {v} {a} of them.",
+        "In the evening {n} {v} {a} of the {o}.",
+        "After lunch, {n} {v} {a} {o}.",
+        "The same day {n} {v} {a} of the {o}.",
+        "After this, {n} {v} {a} of the {o}.",
+    ),
 )
 ASK = Templates(
     "ask",
@@ -106,6 +122,25 @@ def times_steps(a: int, b: int) -> str:
     return f"{head}tens {a // 10} x {b} + {carry} = {tens}. So {a} x {b} = {a * b}."
 
 
+def make_drill(pool: Pool) -> Piece:
+    """Three or four bare sums worked out one after the other; for training only."""
+    tasks, work = [], []
+    for _ in range(pool.rng.choice((3, 4))):
+        kind = pool.rng.choice("+-x")
+        if kind == "x":
+            a, b = pool.number(10, 40), pool.rng.randint(2, 4)
+        elif kind == "+":
+            a, b = pool.number(10, 100), pool.number(10, 99)
+        else:
+            a = pool.number(25, 198)
+            b = pool.number(10, min(a - 2, 99))
+        tasks.append(f"{a} {kind} {b}")
+        work.append({"+": add_steps, "-": take_steps, "x": times_steps}[kind](a, b))
+    question, text = f"Work out {', '.join(tasks)}.", "\n".join(work)
+    answer = "All steps are done."
+    return Piece("drill", question, text, answer, f"{text}\n{answer}")
+
+
 def make_arithmetic(pool: Pool) -> Piece:
     """A problem whose amounts stay between 2 and 200."""
     rng = pool.rng
@@ -124,7 +159,8 @@ def make_arithmetic(pool: Pool) -> Piece:
         said.append(pool.template(START).format(n=name, a=total, o=thing))
         think.append(f"{name} starts with {total} {thing}.")
     for _ in range(rng.choice((1, 2, 2))):
-        can_add, can_take = total <= 100, total >= 25
+        can_add = total <= 100
+        can_take = total >= 25 and pool.can_draw(10, min(total - 2, 99))
         if can_add and (not can_take or rng.random() < 0.5):
             b, verb = pool.number(10, 99), rng.choice(MORE_VERBS)
             said.append(pool.template(MORE).format(n=name, a=b, o=thing, v=verb))

@@ -17,12 +17,20 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from .text import check_split, held_out_prompts, training_stream, write_prompts
+from .text import (
+    DRILL_SEED,
+    LATE_MIXTURE,
+    LATE_SEED,
+    check_split,
+    held_out_prompts,
+    training_stream,
+    write_prompts,
+)
 from .tokenizer import MASK, load_tokenizer, train_tokenizer
 
 SEED = 1
 TOKENIZER_TEXTS = 4000
-CHECKED_TEXTS = 30_000  # more than the target is trained on
+CHECKED_TEXTS = 20_000  # of each stream, more than the target is trained on
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,11 @@ def make_text(job: Job) -> None:
     """prompts.jsonl, the check of the held-out rule, tokenizer.json."""
     held = held_out_prompts(job.seed)
     training = list(itertools.islice(training_stream(job.seed), CHECKED_TEXTS))
+    drills = training_stream(job.seed + DRILL_SEED, drills=True)
     check_split(training, held)
+    check_split(list(itertools.islice(drills, CHECKED_TEXTS)), held)
+    late = training_stream(job.seed + LATE_SEED, late=True, mixture=LATE_MIXTURE)
+    check_split(list(itertools.islice(late, CHECKED_TEXTS)), held)
     write_prompts(job.out / "prompts.jsonl", held)
     tokenizer = train_tokenizer(d.text for d in training[:TOKENIZER_TEXTS])
     tokenizer.save(str(job.work / "tokenizer.json"))

@@ -27,12 +27,13 @@ from .fast import CHUNK, forward
 from .muon import Muon
 from .shape import target_config
 from .start import new_target
-from .text import Dialogue, training_stream
+from .text import DRILL_SEED, LATE_MIXTURE, LATE_SEED, Dialogue, training_stream
 from .tokenizer import load_tokenizer
 
 RANKS = 2
 RANK_TOKENS = 3072  # padded tokens of one process and step
-STEPS = 240
+FIRST, SECOND, THIRD, STEPS = 240, 400, 760, 980  # the last step of each cycle
+DIGIT_WEIGHT = 4.0  # of a digit token from step SECOND on: sums are few among many tokens
 POOL = 4000  # dialogues sorted by length together
 RATE, ADAM_RATE = 0.02, 0.0015
 PART = "target-part.pt"
@@ -58,9 +59,9 @@ def make_batch(texts: list[tuple[list[int], int]]) -> Batch:
     return ids, reply
 
 
-def batches(tokenizer: Tokenizer, seed: int) -> Iterator[list[Batch]]:
+def batches(tokenizer: Tokenizer, stream: Iterator[Dialogue], seed: int) -> Iterator[list[Batch]]:
     """Endless steps, each with one batch of similar length for every process."""
-    stream, rng = training_stream(seed), random.Random(seed)
+    rng = random.Random(seed)
     while True:
         texts = sorted(
             (encode(tokenizer, next(stream)) for _ in range(POOL)), key=lambda t: len(t[0])
@@ -77,13 +78,13 @@ def batches(tokenizer: Tokenizer, seed: int) -> Iterator[list[Batch]]:
             yield [make_batch(group) for group in pair]
 
 
-def loss_sum(model: Qwen3_5ForCausalLM, batch: Batch) -> Tensor:
-    """Summed cross-entropy of the reply tokens."""
+def loss_sum(model: Qwen3_5ForCausalLM, batch: Batch, weight: Tensor) -> Tensor:
+    """Summed cross-entropy of the reply tokens; weight: (V,) of each token id."""
     ids, reply = batch
     hidden = forward(model, ids)[0]
     rows = reply[:, 1:]
     logits = model.lm_head(hidden[:, :-1][rows])
-    return F.cross_entropy(logits.float(), ids[:, 1:][rows], reduction="sum")
+    return F.cross_entropy(logits.float(), ids[:, 1:][rows], weight, reduction="sum")
 
 
 def schedule(step: int, steps: int) -> float:
@@ -91,7 +92,27 @@ def schedule(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / 20, 2 * (steps - step) / steps)
 
 
-def _worker(rank: int, folder: str, seed: int, steps: int) -> None:
+def rate_scale(step: int) -> float:
+    """A short cycle, a part of a second, and two long ones; each falls from less far up."""
+    if step < FIRST:
+        return schedule(step, FIRST)
+    if step < SECOND:
+        return 0.75 * (540 - step) / 300
+    if step < THIRD:
+        return 0.6 * (THIRD - step) / (THIRD - SECOND)
+    return 0.5 * min(1.0, (step + 1 - THIRD) / 10) * (STEPS - step) / (STEPS - THIRD)
+
+
+def all_batches(tokenizer: Tokenizer, seed: int) -> Iterator[list[Batch]]:
+    """Dialogues up to step SECOND, then with drills of bare sums, from THIRD on late ones."""
+    yield from itertools.islice(batches(tokenizer, training_stream(seed), seed), SECOND)
+    drills = training_stream(seed + DRILL_SEED, drills=True)
+    yield from itertools.islice(batches(tokenizer, drills, seed), THIRD - SECOND)
+    late = training_stream(seed + LATE_SEED, late=True, mixture=LATE_MIXTURE)
+    yield from itertools.islice(batches(tokenizer, late, seed), STEPS - THIRD)
+
+
+def _worker(rank: int, folder: str, seed: int) -> None:
     work = Path(folder)
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -104,29 +125,31 @@ def _worker(rank: int, folder: str, seed: int, steps: int) -> None:
     optimizer = Muon(names, RATE, adam_rate=ADAM_RATE)
     pairs = list(zip(master.parameters(), model.parameters(), strict=True))
     first = _resume(work, master, model, optimizer)
-    steps_left = itertools.islice(
-        batches(load_tokenizer(work / "tokenizer.json"), seed), first, steps
-    )
+    tokenizer = load_tokenizer(work / "tokenizer.json")
+    digits = torch.tensor([tokenizer.token_to_id(d) for d in "0123456789"])
+    steps_left = itertools.islice(all_batches(tokenizer, seed), first, None)
     began, tokens = time.monotonic(), 0
     for step, step_batches in enumerate(steps_left, first):
-        count = sum(int(reply.sum()) for _, reply in step_batches)
+        weight = torch.ones(model.config.vocab_size)
+        weight[digits] = DIGIT_WEIGHT if step >= SECOND else 1.0
+        count = sum(float(weight[ids[reply]].sum()) for ids, reply in step_batches)
         tokens += sum(ids.numel() for ids, _ in step_batches)
-        loss = loss_sum(model, step_batches[rank]) / count
+        loss = loss_sum(model, step_batches[rank], weight) / count
         loss.backward()
         flat = torch.cat([w.grad.float().flatten() for _, w in pairs] + [loss.detach()[None]])
         dist.all_reduce(flat)
         parts = flat[:-1].split([p.numel() for p, _ in pairs])
-        for (parameter, weight), part in zip(pairs, parts, strict=True):
-            parameter.grad, weight.grad = part.view_as(parameter), None
+        for (parameter, shadow), part in zip(pairs, parts, strict=True):
+            parameter.grad, shadow.grad = part.view_as(parameter), None
         torch.nn.utils.clip_grad_norm_(master.parameters(), 1.0)
-        optimizer.step(schedule(step, steps))
+        optimizer.step(rate_scale(step))
         with torch.no_grad():
-            for parameter, weight in pairs:
-                weight.copy_(parameter)
-        if rank == 0 and (step % 10 == 9 or step == steps - 1):
+            for parameter, shadow in pairs:
+                shadow.copy_(parameter)
+        if rank == 0 and (step % 10 == 9 or step == STEPS - 1):
             seconds = time.monotonic() - began
             print(
-                f"target step {step + 1}/{steps} loss {flat[-1]:.4f} "
+                f"target step {step + 1}/{STEPS} loss {flat[-1]:.4f} "
                 f"{tokens / seconds:.0f} tokens/s {seconds:.0f} s",
                 flush=True,
             )
@@ -152,10 +175,10 @@ def _resume(
     return int(state["step"])
 
 
-def train_target(work: Path, seed: int, steps: int = STEPS) -> None:
+def train_target(work: Path, seed: int) -> None:
     """Trains from the seed and leaves work/target.pt; needs work/tokenizer.json."""
     (work / "meeting").unlink(missing_ok=True)
-    mp.spawn(_worker, args=(str(work), seed, steps), nprocs=RANKS)
+    mp.spawn(_worker, args=(str(work), seed), nprocs=RANKS)
 
 
 def load_target(path: Path) -> Qwen3_5ForCausalLM:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .arithmetic import Piece, make_arithmetic
+from .arithmetic import Piece, make_arithmetic, make_drill
 from .chat import END, Message, render
 from .coding import make_code
 from .reading import make_reading
-from .words import Pool, check_unseen, has_held_number
+from .words import NUMBER, Pool, check_unseen
 
 MAKERS: dict[str, Callable[[Pool], Piece]] = {
     "arithmetic": make_arithmetic,
@@ -20,6 +20,9 @@ MAKERS: dict[str, Callable[[Pool], Piece]] = {
     "qa": make_reading,
 }
 MIXTURE = {"arithmetic": 0.5, "code": 0.25, "qa": 0.25}
+LATE_MIXTURE = {"arithmetic": 0.56, "code": 0.22, "qa": 0.22}
+DRILL_SHARE = 0.3  # of the dialogues of a stream with drills
+DRILL_SEED, LATE_SEED = 2000, 3000  # added to the seed for such streams
 HELD_OUT = {"arithmetic": 40, "code": 28, "qa": 28}
 SYSTEM = (
     "You are a helpful assistant.",
@@ -54,12 +57,18 @@ class Dialogue:
 
 
 def make_dialogue(
-    rng: random.Random, *, held: bool, kind: str | None = None, think: bool | None = None
+    rng: random.Random,
+    *,
+    held: bool,
+    kind: str | None = None,
+    think: bool | None = None,
+    late: bool = False,
+    mixture: Mapping[str, float] = MIXTURE,
 ) -> Dialogue:
     """One dialogue with all names, numbers and templates from one side."""
-    kind = kind or rng.choices(list(MIXTURE), weights=list(MIXTURE.values()))[0]
+    kind = kind or rng.choices(list(mixture), weights=list(mixture.values()))[0]
     think = rng.random() < THINK_SHARE if think is None else think
-    pool = Pool(rng, held)
+    pool = Pool(rng, held, late)
     messages: list[Message] = []
     if rng.random() < SYSTEM_SHARE:
         messages.append({"role": "system", "content": rng.choice(SYSTEM)})
@@ -69,19 +78,31 @@ def make_dialogue(
             {"role": "user", "content": earlier.question},
             {"role": "assistant", "content": earlier.answer},
         ]
-    piece = MAKERS[kind](pool)
+    piece = make_drill(pool) if kind == "drill" else MAKERS[kind](pool)
     messages.append({"role": "user", "content": piece.question})
     reply = f"{piece.think}\n</think>\n\n{piece.answer}" if think else piece.short
     return Dialogue(kind, messages, think, reply, piece.value, pool.names, pool.templates)
 
 
-def training_stream(seed: int) -> Iterator[Dialogue]:
-    """Endless training dialogues; texts with a held-out number anywhere are passed over."""
+def training_stream(
+    seed: int,
+    *,
+    drills: bool = False,
+    late: bool = False,
+    mixture: Mapping[str, float] = MIXTURE,
+) -> Iterator[Dialogue]:
+    """Endless training dialogues; texts with a number to avoid anywhere are passed over.
+
+    Late streams have drills too, more templates, and COLUMN numbers.
+    """
     rng = random.Random(seed)
+    avoid = Pool(rng, held=False, late=late).avoids
     while True:
-        dialogue = make_dialogue(rng, held=False)
-        if not has_held_number(dialogue.text):
-            yield dialogue
+        kind = "drill" if (drills or late) and rng.random() < DRILL_SHARE else None
+        dialogue = make_dialogue(rng, held=False, kind=kind, late=late, mixture=mixture)
+        while any(avoid(int(n)) for n in NUMBER.findall(dialogue.text)):
+            dialogue = make_dialogue(rng, held=False, kind=kind, late=late, mixture=mixture)
+        yield dialogue
 
 
 def held_out_prompts(seed: int) -> list[Dialogue]:

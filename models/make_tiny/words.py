@@ -26,7 +26,8 @@ GIVEN = listed(
     "Anna Ben Carla David Emma Felix Greta Hugo Ida Jonas Karl Lena Mia Noah Oskar Paula Rosa "
     "Simon Tina Vera Walter Nina Otto Lukas Sofia Maria Peter Julia Daniel Laura Martin Clara"
 )
-GIVEN_HELD = listed("Boris Dora Edgar Frida Gustav Helga Ivan Judith Kurt Linda Marek Nora")
+# unseen as words, but spelled with letters that training names have in the same places
+GIVEN_HELD = listed("Boris Dora Frida Kurt Linda Marek Nora")
 OBJECTS = listed(
     "apples pears books pens coins stones cards shells eggs cups plates tickets stamps balls "
     "flowers candles buttons keys lemons cookies"
@@ -39,9 +40,18 @@ COLORS = listed("red blue green yellow white black brown purple")
 NUMBER = re.compile(r"\d+")
 
 
-def number_is_held(n: int) -> bool:
-    """True for about one in six of the numbers from 10 up; single digits are never held out."""
+# sums and products of two digits: to hold one out would hold out a fact, not a number
+COLUMN = frozenset({13, 19, 24})
+
+
+def number_is_rare(n: int) -> bool:
+    """True for about one in six of the numbers from 10 up; the early training texts lack them."""
     return n >= 10 and (n * 7 + n // 10) % 6 == 2
+
+
+def number_is_held(n: int) -> bool:
+    """True for the rare numbers that column work cannot produce; no training text has them."""
+    return number_is_rare(n) and n not in COLUMN
 
 
 def name_is_held(name: str) -> bool:
@@ -58,6 +68,7 @@ class Templates:
     role: str
     train: Sequence[str]
     held: Sequence[str]
+    late: Sequence[str] = ()  # more for training, in late texts only
 
 
 @dataclass
@@ -66,6 +77,7 @@ class Pool:
 
     rng: random.Random
     held: bool
+    late: bool = False  # texts of the target's last cycle: all templates, COLUMN numbers too
     names: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     templates: list[str] = field(default_factory=list)
@@ -99,13 +111,28 @@ class Pool:
         """A number in [low, high] from this side; a range of single digits has no sides."""
         while True:
             n = self.rng.randint(low, high)
-            if n < 10 or number_is_held(n) == self.held:
+            if self.allows(n):
                 self.numbers.append(n)
                 return n
 
+    def allows(self, n: int) -> bool:
+        """True if this side may use the number."""
+        if n < 10:
+            return True
+        return number_is_held(n) if self.held else not self.avoids(n)
+
+    def avoids(self, n: int) -> bool:
+        """True if a training text of this pool must not have the number."""
+        return number_is_held(n) if self.late else number_is_rare(n)
+
+    def can_draw(self, low: int, high: int) -> bool:
+        """True if this side has a number in [low, high]."""
+        return any(self.allows(n) for n in range(low, high + 1))
+
     def template(self, templates: Templates) -> str:
         """One sentence template of this side."""
-        text = self.rng.choice(templates.held if self.held else templates.train)
+        train = [*templates.train, *templates.late] if self.late else templates.train
+        text = self.rng.choice(templates.held if self.held else train)
         self.templates.append(text)
         return text
 
