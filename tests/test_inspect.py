@@ -197,7 +197,7 @@ def test_any_value_under_any_key_is_reported(pair: tuple[Path, Path], data: st.D
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dflash_gguf", "inspect", *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
 
 
 def test_the_command_line(pair: tuple[Path, Path], tmp_path: Path) -> None:

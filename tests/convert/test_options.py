@@ -141,7 +141,7 @@ __main__.main()
 
 def test_a_termination_leaves_nothing(draft: Path, target: Path) -> None:
     command = [sys.executable, "-c", TERMINATED, draft, "--target", target]
-    done = subprocess.run(command, check=False, capture_output=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, timeout=60, cwd="/")
     assert done.returncode == 143
     assert b"Traceback" not in done.stderr
     assert sorted(path.name for path in draft.iterdir()) == ["config.json", "model.safetensors"]
@@ -155,7 +155,7 @@ def test_a_termination_from_outside(target: Path, tmp_path: Path) -> None:
         "pipeline.find_checkpoint = wait\nsys.argv = ['dflash-gguf', 'convert', *sys.argv[1:]]\n__main__.main()\n"
     )
     command = [sys.executable, "-c", code, draft, "--target", target]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/")
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     started = time.monotonic()
@@ -177,6 +177,7 @@ def test_the_command_line(draft: Path, target: Path, tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
+        cwd="/",
     )
     assert (done.returncode, done.stdout) == (0, "")
     assert f"{out}  Q8_0  36 tensors" in done.stderr
@@ -184,7 +185,11 @@ def test_the_command_line(draft: Path, target: Path, tmp_path: Path) -> None:
         assert file.tensors["fc.weight"].type.name == "F32"
         assert file.tensors["blk.2.attn_v.weight"].type.name == "Q5_1"
     refused = subprocess.run(
-        [*program, "quantize", out, small, "Q4_K_M"], check=False, capture_output=True, text=True
+        [*program, "quantize", out, small, "Q4_K_M"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd="/",
     )
     assert refused.returncode == 3
     assert refused.stderr.count("\n") == 1
@@ -194,6 +199,7 @@ def test_the_command_line(draft: Path, target: Path, tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
+        cwd="/",
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert small.is_file()
