@@ -47,7 +47,7 @@ def mainline(
         file.flush()
         command = [tool, "-m", target, "-md", draft, "--spec-type", "draft-dflash"]
         command += ["--spec-draft-n-max", drafts, "-f", file.name, "-n", n, "--temp", 0, "-c", 2048]
-        command += ["-t", threads, "-td", threads, "--no-escape"]
+        command += ["-t", threads, "-td", threads, "-lv", 4]
         done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
     log = done.stderr.decode("utf-8", "replace")
     out = done.stdout.decode("utf-8", "replace")

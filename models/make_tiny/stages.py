@@ -44,13 +44,17 @@ class Job:
 
 def make_text(job: Job) -> None:
     """prompts.jsonl, the check of the held-out rule, tokenizer.json."""
+    from .sampling import MIXTURE
+
     held = held_out_prompts(job.seed)
     training = list(itertools.islice(training_stream(job.seed), CHECKED_TEXTS))
-    drills = training_stream(job.seed + DRILL_SEED, drills=True)
     check_split(training, held)
-    check_split(list(itertools.islice(drills, CHECKED_TEXTS)), held)
-    late = training_stream(job.seed + LATE_SEED, late=True, mixture=LATE_MIXTURE)
-    check_split(list(itertools.islice(late, CHECKED_TEXTS)), held)
+    for stream in (
+        training_stream(job.seed + DRILL_SEED, drills=True),
+        training_stream(job.seed + LATE_SEED, late=True, mixture=LATE_MIXTURE),
+        training_stream(job.seed + 1, mixture=MIXTURE),  # the drafter's prompts
+    ):
+        check_split(list(itertools.islice(stream, CHECKED_TEXTS)), held)
     write_prompts(job.out / "prompts.jsonl", held)
     tokenizer = train_tokenizer(d.text for d in training[:TOKENIZER_TEXTS])
     tokenizer.save(str(job.work / "tokenizer.json"))
