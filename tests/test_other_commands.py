@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,19 @@ from .support.command import COMMAND, command
 from .support.random_pairs import Pair
 
 
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_help_is_quick(option: str) -> None:
+    # CPU time: what other processes take of the cores must not count
     best = 60.0
     for _ in range(20):
-        begun = time.perf_counter()
+        begun = _children_seconds()
         subprocess.run([*COMMAND, option], check=True, capture_output=True, cwd="/")
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, _children_seconds() - begun)
         if best < 0.3:
             return
     pytest.fail(f"{option} takes {best:.2f} s at best of 20; expected under 0.3 s")
