@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from types import TracebackType
 from typing import Self
 
 from .faults import refuse_file
@@ -55,11 +54,6 @@ class Digests:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._pool.shutdown(cancel_futures=True)

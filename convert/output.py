@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from ..errors import ResourceError, UsageError
 from ..ggml_types import TensorType
+from ..hardware import usable_cpus
 from .fields import Field
 from .importance import Importance
 from .names import make_folder, remove_empty
@@ -82,7 +82,7 @@ def write_outputs(
             for output, plan in zip(outputs, plans, strict=True)
         ]
         types = [output.types for output in outputs]
-        stream(tensors, types, writers, importance, threads or _cpus(), progress)
+        stream(tensors, types, writers, importance, threads or len(usable_cpus()), progress)
         if late_fields is not None:
             fields = late_fields()
             for writer in writers:
@@ -139,9 +139,3 @@ def _require_space(folder: Path, needed: int) -> None:
     if free < needed:
         text = f"{folder}: {needed} bytes are needed and {free} are free; free some or use --outdir"
         raise ResourceError(text)
-
-
-def _cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

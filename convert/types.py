@@ -136,8 +136,7 @@ def fallback_warnings(
         for tensor, kind in zip(tensors, types, strict=True)
         if not _is_left(tensor)
         and kind != wishes.get(tensor.name)
-        and tensor.columns
-        % (output.block if tensor.name not in wishes else wishes[tensor.name].block)
+        and tensor.columns % _block(output, wishes.get(tensor.name))
     ]
     if not odd:
         return []

@@ -47,7 +47,6 @@ class FeatureBatch {
 
     // Append a row and return where its features go.
     float * add(llama_pos pos, llama_seq_id seq);
-    void reserve(int rows) { features_.reserve(static_cast<size_t>(rows) * width_); }
     void clear();
     int size() const { return static_cast<int>(seq_.size()); }
     int width() const { return width_; }

@@ -5,18 +5,6 @@
 
 namespace dflash {
 
-const char * finish_name(Finish finish) {
-    switch (finish) {
-    case Finish::stop:
-        return "stop";
-    case Finish::length:
-        return "length";
-    case Finish::none:
-        break;
-    }
-    return "";
-}
-
 int plan_width(int block, int remaining) {
     return std::max(1, std::min(block, remaining));
 }

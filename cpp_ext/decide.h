@@ -13,8 +13,6 @@ using Token = std::int32_t;
 
 enum class Finish { none, stop, length };
 
-const char * finish_name(Finish finish);
-
 // Rows to verify this round, the anchor included: 1 (no draft) to block. A round of w rows emits at most w
 // tokens, so more rows than tokens wanted would be thrown away.
 int plan_width(int block, int remaining);

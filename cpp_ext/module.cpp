@@ -3,6 +3,7 @@
 #include "llama_ext.h"
 #include "log.h"
 #include "model_drafter.h"
+#include "quantize.h"
 #include "session.h"
 #include "stand_ins.h"
 
@@ -13,10 +14,6 @@
 
 namespace py = pybind11;
 using namespace dflash;
-
-#if __has_include("quantize.h")
-#include "quantize.h"
-#endif
 
 namespace {
 
@@ -35,13 +32,11 @@ void evaluate(Context & context, const std::vector<Token> & tokens, llama_pos po
                                     " do not fit this context");
     }
     TokenBatch batch;
-    for (int i = 0; i < n; ++i) {
-        if (tokens[static_cast<size_t>(i)] < 0 ||
-            tokens[static_cast<size_t>(i)] >= context.model().n_vocab()) {
-            throw std::invalid_argument("token " + std::to_string(tokens[static_cast<size_t>(i)]) +
-                                        " is outside the vocabulary");
+    for (const Token token : tokens) {
+        if (token < 0 || token >= context.model().n_vocab()) {
+            throw std::invalid_argument("token " + std::to_string(token) + " is outside the vocabulary");
         }
-        batch.add(tokens[static_cast<size_t>(i)], pos + i, seq, true);
+        batch.add(token, pos + batch.size(), seq, true);
     }
     context.decode(batch.view(), "evaluating");
 }
@@ -266,9 +261,7 @@ PYBIND11_MODULE(_core, m) {
     bind_contexts(m);
     bind_drafters(m);
     bind_session(m);
-#if __has_include("quantize.h")
     bind_quantize(m);
-#endif
     llama_backend_init();
     capture_log(0);
 }

@@ -12,7 +12,7 @@ import mmap
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import NoReturn, Self, TypeAlias
 
 from .ggml_types import SCALAR_FORMATS, ValueType
@@ -122,12 +122,7 @@ class GgufFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _field(self, key: str) -> Field:

@@ -61,11 +61,16 @@ def gpu_layers(asked: int | None) -> int:
     return asked
 
 
+def usable_cpus() -> set[int]:
+    """CPUs this process may run on, hardware threads counted apart."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
 def default_threads() -> int:
     """Physical cores this process may use: a second thread on a core slows matrix kernels down."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    if allowed is None:
-        return os.cpu_count() or 1
+    allowed = usable_cpus()
     siblings = set()
     for cpu in allowed:
         listing = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._native import core
+from .convert.target import read_target
 from .engine import Engine, Parts
 from .errors import DflashError, ModelError, ResourceError, UsageError
+from .gguf_file import GgufFile
 from .hardware import check_devices, default_threads, gpu_layers
 from .memory import check_context
-from .pair import Draft, check_pair, check_target
+from .pair import Draft, check_draft
 
 if TYPE_CHECKING:
     from . import _core
@@ -79,15 +81,17 @@ def load(
     """
     chosen = _settle(options or Options(), settings)
     target_path = Path(target)
-    check_target(target_path)
     facts: Draft | None = None
-    if draft is not None:
-        from .draft_file import find_draft
+    # open throughout: walking the header of a large vocabulary takes a tenth of a second
+    with GgufFile(target_path) as target_file:
+        read_target(target_file)
+        if draft is not None:
+            from .draft_file import find_draft
 
-        facts = check_pair(target_path, find_draft(Path(draft), target_path))
-    _check_devices(chosen)
-    model = _open_model(target_path, chosen.gpu_layers, chosen.devices, progress)
-    _check_memory(target_path, model, chosen)
+            facts = check_draft(target_file, find_draft(Path(draft), target_path))
+        _check_devices(chosen)
+        model = _open_model(target_path, chosen.gpu_layers, chosen.devices, progress)
+        _check_memory(target_file, model, chosen)
     engine = Engine(_assemble(model, facts, chosen))
     if engine.n_ctx > model.n_ctx_train:
         engine.warnings.append(
@@ -131,10 +135,10 @@ def _check_devices(options: Options) -> None:
             raise ResourceError(text)
 
 
-def _check_memory(path: Path, model: _core.Model, options: Options) -> None:
+def _check_memory(target: GgufFile, model: _core.Model, options: Options) -> None:
     positions = options.sequences * _context(model, options)
     on_host = gpu_layers(options.gpu_layers) == 0
-    check_context(path, positions, _KV_BYTES[options.kv_type], on_host=on_host)
+    check_context(target, positions, _KV_BYTES[options.kv_type], on_host=on_host)
 
 
 def _context(model: _core.Model, options: Options) -> int:

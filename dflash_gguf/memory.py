@@ -11,13 +11,13 @@ from .gguf_file import GgufFile
 _CELL = 48  # llama.cpp's bookkeeping of a position: its place, its shift and a bit per sequence
 
 
-def check_context(target: Path, positions: int, value_bytes: float, *, on_host: bool) -> None:
+def check_context(target: GgufFile, positions: int, value_bytes: float, *, on_host: bool) -> None:
     """Raise ResourceError, with a context that would fit, if caches of `positions` are too large.
 
     A lower bound is compared with what is free, so that nothing is refused that could run.
 
     Args:
-        target: GGUF of the target.
+        target: the target, open.
         positions: of all sequences together.
         value_bytes: of one number in the cache.
         on_host: whether the caches are in this machine's own memory.
@@ -25,8 +25,7 @@ def check_context(target: Path, positions: int, value_bytes: float, *, on_host: 
     free = available()
     if free is None:
         return
-    with GgufFile(target) as file:
-        each = _CELL + (int(_cached_values(file) * value_bytes) if on_host else 0)
+    each = _CELL + (int(_cached_values(target) * value_bytes) if on_host else 0)
     if positions * each > free:
         text = (
             f"a context of {positions:,} tokens takes at least {positions * each / 2**30:,.1f} GiB, "

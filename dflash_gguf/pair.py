@@ -64,19 +64,19 @@ def read_draft(path: Path) -> Draft:
 
 def check_pair(target_path: Path, draft_path: Path) -> Draft:
     """Return the drafter's facts if it fits the target; raise ModelError with both values if not."""
-    with GgufFile(target_path) as target_file, GgufFile(draft_path) as draft_file:
+    with GgufFile(target_path) as target_file:
+        return check_draft(target_file, draft_path)
+
+
+def check_draft(target_file: GgufFile, draft_path: Path) -> Draft:
+    """Do as `check_pair` for a target that is open."""
+    with GgufFile(draft_path) as draft_file:
         draft = _read_draft(draft_file)
         target = read_target(target_file)
         _check_architecture(target)
         _check_shapes(target, draft_file, draft)
         _check_tokenizer(target_file, draft_file)
     return draft
-
-
-def check_target(path: Path) -> None:
-    """Raise ModelError if the file cannot be a target at all."""
-    with GgufFile(path) as file:
-        read_target(file)
 
 
 def _read_draft(file: GgufFile) -> Draft:
