@@ -1,11 +1,19 @@
-"""Fixtures of all tests. OMP_WAIT_POLICY: workers of parallel test processes must not spin."""
+"""Fixtures of all tests.
+
+OMP_WAIT_POLICY: workers of parallel test processes must not spin. SIGINT: a shell's background job starts with
+it ignored, its children inherit that, and tests of Ctrl-C would wait in vain.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before llama.cpp's OpenMP loads
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 
