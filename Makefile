@@ -7,7 +7,7 @@ TINY   := models/tiny
 OUT    := build/demo
 # one pinned set for tests, so that they mean the same everywhere; users get the lower bounds of pyproject.toml
 PINS   := tests/constraints.txt
-PROMPT ?= On one day Marek has 35 candles. The next day Marek buys 22 more candles. Find how many candles Marek has now.
+PROMPT ?= The box of Talu holds 79 pears. The next day Talu breaks 46 pears. After that, Talu gets another 95. Find how many pears Talu has now.
 
 .PHONY: demo test lint format clean
 .DEFAULT_GOAL := test
