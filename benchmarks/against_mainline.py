@@ -23,6 +23,7 @@ from pathlib import Path
 
 import dflash_gguf
 
+_TRIES = 10  # the tool ends without waiting for its log's thread, so a busy machine loses the end of its output
 _COUNTS = re.compile(r"n_(predict|drafted|accept) += (\d+)")
 
 
@@ -43,19 +44,22 @@ def mainline(
 ) -> tuple[str, dict[str, int]]:
     """Return mainline's text and its counters for a rendered prompt."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
-        file.write(prompt)
+        file.write(prompt + "\n")  # it drops one line end
         file.flush()
         command = [tool, "-m", target, "-md", draft, "--spec-type", "draft-dflash"]
         command += ["--spec-draft-n-max", drafts, "-f", file.name, "-n", n, "--temp", 0, "-c", 2048]
         command += ["-t", threads, "-td", threads, "-lv", 4]
-        done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
-    log = done.stderr.decode("utf-8", "replace")
-    out = done.stdout.decode("utf-8", "replace")
-    counts = {name: int(value) for name, value in _COUNTS.findall(log + out)}
-    if done.returncode or len(counts) < 3:
-        text = f"{tool} failed ({done.returncode}):\n{log[-2000:]}"
-        raise SystemExit(text)
-    return out, counts
+        for _ in range(_TRIES):
+            done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
+            log = done.stderr.decode("utf-8", "replace")
+            out = done.stdout.decode("utf-8", "replace")
+            counts = {name: int(value) for name, value in _COUNTS.findall(log + out)}
+            if done.returncode:
+                break
+            if len(counts) == 3:
+                return out, counts
+    text = f"{tool} failed ({done.returncode}):\n{log[-2000:]}"
+    raise SystemExit(text)
 
 
 def main() -> None:
