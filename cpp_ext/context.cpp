@@ -98,8 +98,10 @@ uint32_t rounded(const ContextParams & params) {
 
 } // namespace
 
-Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> parent)
-    : model_(std::move(model)), parent_(std::move(parent)), params_(params), context_(nullptr, llama_free) {
+Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> parent,
+                 std::unique_ptr<BlockMask> mask)
+    : model_(std::move(model)), parent_(std::move(parent)), mask_(std::move(mask)), params_(params),
+      context_(nullptr, llama_free) {
     check(params);
     llama_context_params raw = llama_context_default_params();
     raw.n_ctx = rounded(params) * static_cast<uint32_t>(params.n_seq);
@@ -114,6 +116,10 @@ Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std
     raw.type_k = params.type_k;
     raw.type_v = params.type_v;
     raw.flash_attn_type = params.flash_attn;
+    if (mask_) {
+        raw.cb_eval = BlockMask::callback;
+        raw.cb_eval_user_data = mask_.get();
+    }
     raw.ctx_other = parent_ ? parent_->get() : nullptr;
     clear_errors();
     context_.reset(llama_init_from_model(model_->get(), raw));

@@ -58,4 +58,29 @@ Cut cut_output(const std::vector<Token> & tokens, int remaining, const std::unor
     return {n, Finish::none};
 }
 
+std::vector<CellRun> later_cells(const std::vector<std::int32_t> & positions,
+                                 const std::vector<std::int64_t> & cells, int per_stream) {
+    std::vector<CellRun> runs;
+    std::vector<std::int64_t> later;
+    for (size_t row = 0; row < positions.size(); ++row) {
+        const size_t start = row - row % static_cast<size_t>(per_stream);
+        const size_t end = std::min(start + static_cast<size_t>(per_stream), positions.size());
+        later.clear();
+        for (size_t other = start; other < end; ++other) {
+            if (positions[other] > positions[row]) {
+                later.push_back(cells[other]);
+            }
+        }
+        std::sort(later.begin(), later.end());
+        for (size_t i = 0; i < later.size(); ++i) {
+            if (i > 0 && later[i] == later[i - 1] + 1) {
+                ++runs.back().count;
+            } else {
+                runs.push_back({static_cast<std::int64_t>(row), later[i], 1});
+            }
+        }
+    }
+    return runs;
+}
+
 } // namespace dflash

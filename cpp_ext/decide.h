@@ -42,4 +42,16 @@ struct Cut {
 // Cut a round's tokens at the first stop token or at the number still wanted.
 Cut cut_output(const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops);
 
+// A run of neighbouring cells of the cache that a row of a decode must not see.
+struct CellRun {
+    std::int64_t row;
+    std::int64_t first;
+    std::int64_t count;
+};
+
+// For every row, the cells of rows of the same stream that stand at later positions. positions and cells:
+// one per row; streams hold `per_stream` consecutive rows each.
+std::vector<CellRun> later_cells(const std::vector<std::int32_t> & positions,
+                                 const std::vector<std::int64_t> & cells, int per_stream);
+
 } // namespace dflash

@@ -1,16 +1,31 @@
 #include "model_drafter.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
 namespace dflash {
 
-ModelDrafter::ModelDrafter(std::shared_ptr<Context> context, Token mask, bool causal)
-    : context_(std::move(context)), mask_(mask),
-      features_(static_cast<int>(context_->model().taps().size()) * context_->model().n_embd(),
-                context_->model().uses_mrope()) {
-    const ContextParams & params = context_->params();
+namespace {
+
+bool mixed(const std::vector<bool> & causal) {
+    return std::adjacent_find(causal.begin(), causal.end(), std::not_equal_to<bool>()) != causal.end();
+}
+
+std::unique_ptr<BlockMask> block_mask(const Model & model, const std::vector<bool> & causal) {
+    // without a window all layers read one mask
+    const bool shared = llama_model_n_swa(model.get()) == 0;
+    return mixed(causal) ? std::make_unique<BlockMask>(causal, shared) : nullptr;
+}
+
+} // namespace
+
+ModelDrafter::ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params,
+                           std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal)
+    : context_(std::make_shared<Context>(model, params, std::move(target), block_mask(*model, causal))),
+      mask_(mask), features_(static_cast<int>(model->taps().size()) * model->n_embd(), model->uses_mrope()) {
     if (params.n_batch != params.n_ubatch || params.n_outputs != params.n_batch) {
         throw std::invalid_argument("a draft context needs n_batch = n_ubatch = n_outputs, found " +
                                     std::to_string(params.n_batch) + ", " + std::to_string(params.n_ubatch) +
@@ -24,7 +39,12 @@ ModelDrafter::ModelDrafter(std::shared_ptr<Context> context, Token mask, bool ca
         throw std::invalid_argument("mask token " + std::to_string(mask_) + " is outside the vocabulary of " +
                                     std::to_string(context_->model().n_vocab()));
     }
-    llama_set_causal_attn(context_->get(), causal);
+    if (static_cast<int>(causal.size()) != context_->model().n_layer()) {
+        throw std::invalid_argument("masks of " + std::to_string(causal.size()) +
+                                    " layers, the drafter has " +
+                                    std::to_string(context_->model().n_layer()));
+    }
+    llama_set_causal_attn(context_->get(), !mixed(causal) && causal[0]);
 }
 
 void ModelDrafter::inject(const Target & target, const std::vector<FeatureRows> & rows) {
@@ -57,6 +77,39 @@ void ModelDrafter::flush() {
     }
 }
 
+void ModelDrafter::decode_noise() {
+    BlockMask * mask = context_->mask();
+    if (mask) {
+        mask->begin();
+    }
+    context_->decode(noise_.view(), "drafting");
+    if (mask) {
+        mask->end();
+    }
+}
+
+// A row of a block must come out otherwise when the layers' masks are corrected.
+void ModelDrafter::probe() {
+    if (!context_->mask()) {
+        return;
+    }
+    const int rows = std::min(context_->params().n_batch, 8);
+    const size_t count = static_cast<size_t>(rows) * context_->model().n_vocab();
+    noise_.clear();
+    for (int pos = 0; pos < rows; ++pos) {
+        noise_.add(mask_, pos, 0, true);
+    }
+    context_->decode(noise_.view(), "drafting");
+    const std::vector<float> plain(context_->logits(0), context_->logits(0) + count);
+    context_->drop(0);
+    decode_noise();
+    context_->drop(0);
+    if (rows > 1 && std::equal(plain.begin(), plain.end(), context_->logits(0))) {
+        throw std::runtime_error(
+            "the masks of a drafter that mixes causal and bidirectional layers took no effect");
+    }
+}
+
 void ModelDrafter::draft(std::vector<DraftRequest> & requests) {
     noise_.clear();
     for (const DraftRequest & request : requests) {
@@ -66,7 +119,7 @@ void ModelDrafter::draft(std::vector<DraftRequest> & requests) {
             noise_.add(i == 0 ? request.anchor : mask_, request.pos + i, request.seq, true);
         }
     }
-    context_->decode(noise_.view(), "drafting");
+    decode_noise();
     int row = 0;
     for (DraftRequest & request : requests) {
         for (int i = 1; i <= request.count; ++i) {

@@ -7,10 +7,16 @@ namespace dflash {
 
 class ModelDrafter : public Drafter {
   public:
-    // The context must be a child of the target's, with n_batch = n_ubatch = n_outputs. mask: the token id
-    // the drafter was trained to fill. causal: whether a block's rows see only what is before them. Throws
-    // std::invalid_argument for anything else.
-    ModelDrafter(std::shared_ptr<Context> context, Token mask, bool causal);
+    // A context of its own beside the target's, with n_batch = n_ubatch = n_outputs. mask: the token id the
+    // drafter was trained to fill. causal: for every layer, whether a block's rows see only what is before
+    // them. Throws
+    // std::invalid_argument for anything that does not fit, std::runtime_error with llama.cpp's words.
+    ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> target,
+                 Token mask, const std::vector<bool> & causal);
+
+    // Where layers differ, drafts a block and throws std::runtime_error if that takes no effect. Sequence 0
+    // must be empty.
+    void probe();
 
     void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
     void draft(std::vector<DraftRequest> & requests) override;
@@ -23,6 +29,7 @@ class ModelDrafter : public Drafter {
 
   private:
     void flush();
+    void decode_noise();
 
     std::shared_ptr<Context> context_;
     Token mask_;

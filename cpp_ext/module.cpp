@@ -55,6 +55,20 @@ void bind_decisions(py::module_ & m) {
         return py::make_tuple(taken.count, taken.bonus);
     });
     m.def("survivors", &survivors, py::arg("survival"), py::arg("u"), py::arg("drafted"));
+    m.def(
+        "later_cells",
+        [](const std::vector<std::int32_t> & positions, const std::vector<std::int64_t> & cells,
+           int per_stream) {
+            if (positions.size() != cells.size() || per_stream < 1) {
+                throw std::invalid_argument("one position and one cell per row, streams of 1 row or more");
+            }
+            std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> runs;
+            for (const CellRun & run : later_cells(positions, cells, per_stream)) {
+                runs.emplace_back(run.row, run.first, run.count);
+            }
+            return runs;
+        },
+        py::arg("positions"), py::arg("cells"), py::arg("per_stream"));
     m.def("cut_output",
           [](const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops) {
               const Cut cut = cut_output(tokens, remaining, stops);
@@ -128,8 +142,8 @@ void bind_contexts(py::module_ & m) {
                 params.flash_attn = static_cast<llama_flash_attn_type>(type);
             });
     py::class_<Context, std::shared_ptr<Context>>(m, "Context")
-        .def(py::init<std::shared_ptr<Model>, const ContextParams &, std::shared_ptr<Context>>(),
-             py::arg("model").none(false), py::arg("params"), py::arg("parent") = nullptr, release_gil())
+        .def(py::init<std::shared_ptr<Model>, const ContextParams &>(), py::arg("model").none(false),
+             py::arg("params"), release_gil())
         .def_property_readonly("n_rollback", &Context::n_rollback)
         .def("truncate", &Context::truncate, py::arg("seq"), py::arg("pos"))
         .def(
@@ -158,8 +172,11 @@ void bind_contexts(py::module_ & m) {
 void bind_drafters(py::module_ & m) {
     py::class_<Drafter, std::shared_ptr<Drafter>>(m, "Drafter");
     py::class_<ModelDrafter, Drafter, std::shared_ptr<ModelDrafter>>(m, "ModelDrafter")
-        .def(py::init<std::shared_ptr<Context>, Token, bool>(), py::arg("context").none(false),
-             py::arg("mask"), py::arg("causal"))
+        .def(py::init<std::shared_ptr<Model>, const ContextParams &, std::shared_ptr<Context>, Token,
+                      const std::vector<bool> &>(),
+             py::arg("model").none(false), py::arg("params"), py::arg("target").none(false), py::arg("mask"),
+             py::arg("causal"), release_gil())
+        .def("probe", &ModelDrafter::probe, release_gil())
         .def(
             "draft",
             [](ModelDrafter & drafter,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -191,9 +192,7 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
     if draft is not None:
         draft_model = _open_model(draft.path, options.draft_gpu_layers, options.draft_devices)
         taps = draft_model.taps
-        child = _open_context(draft_model, _draft_params(params, block), parent=context)
-        causal = draft.causal if options.causal is None else options.causal
-        drafter = native.ModelDrafter(child, draft.mask, causal)
+        drafter = _open_drafter(draft, draft_model, _draft_params(params, block), context, options)
     target = native.Target(context, taps)
     try:
         session = native.Session(target, drafter, block)
@@ -230,14 +229,38 @@ def _draft_params(target: _core.ContextParams, block: int) -> _core.ContextParam
     return params
 
 
-def _open_context(
-    model: _core.Model, params: _core.ContextParams, parent: _core.Context | None = None
-) -> _core.Context:
+def _open_context(model: _core.Model, params: _core.ContextParams) -> _core.Context:
+    with _no_memory(params):
+        context: _core.Context = core().Context(model, params)
+    return context
+
+
+def _open_drafter(
+    draft: Draft,
+    model: _core.Model,
+    params: _core.ContextParams,
+    target: _core.Context,
+    options: Options,
+) -> _core.ModelDrafter:
+    causal = draft.causal
+    if options.causal is not None:
+        causal = (options.causal,) * len(causal)
+    with _no_memory(params):
+        drafter: _core.ModelDrafter = core().ModelDrafter(model, params, target, draft.mask, causal)
     try:
-        context: _core.Context = core().Context(model, params, parent)
+        drafter.probe()
+    except RuntimeError as error:
+        text = f"{draft.path}: {error}; run it with one mask for all layers (causal=False)"
+        raise ModelError(text) from error
+    return drafter
+
+
+@contextmanager
+def _no_memory(params: _core.ContextParams) -> Iterator[None]:
+    try:
+        yield
     except (RuntimeError, MemoryError) as error:
         text = (
             f"no memory for a context of {params.n_ctx} tokens ({error}); give a smaller one (-c)"
         )
         raise ResourceError(text) from error
-    return context

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from ._native import core
 from .convert.target import Target, read_target
+from .draft_layers import effective_layers
 from .errors import ModelError
 from .gguf_file import GgufFile
 
@@ -46,14 +47,14 @@ class Draft:
         block: trained block size, the anchor included.
         mask: token id that stands for a position to be filled.
         taps: layers of the target whose inputs are read.
-        causal: whether rows of a block see only what is before them, as far as the file says.
+        causal: for every layer, whether rows of a block see only what is before them: as it was trained.
     """
 
     path: Path
     block: int
     mask: int
     taps: tuple[int, ...]
-    causal: bool
+    causal: tuple[bool, ...]
 
 
 def read_draft(path: Path) -> Draft:
@@ -108,7 +109,7 @@ def _read_draft(file: GgufFile) -> Draft:
         block=block,
         mask=file.integer("tokenizer.ggml.mask_token_id"),
         taps=tuple(taps),
-        causal=file.boolean("dflash.attention.causal", False),
+        causal=tuple(layer.trained_causal for layer in effective_layers(file)[0]),
     )
 
 

@@ -53,11 +53,12 @@ class Rig:
         sequences: int = 1,
         n_batch: int = 64,
         mask: int = MASK,
-        causal: bool = False,
+        causal: bool | list[bool] = False,
         taps: list[int] | None = None,
+        draft: dict[str, Any] | None = None,
     ) -> None:
         native = core()
-        self.model, draft = native.Model(str(pair.target)), native.Model(str(pair.draft))
+        self.model, drafter = native.Model(str(pair.target)), native.Model(str(pair.draft))
         self.params = params = native.ContextParams()
         params.n_ctx, params.n_seq, params.type_kv = 256, sequences, 0
         params.n_threads = params.n_threads_batch = 1
@@ -67,8 +68,11 @@ class Rig:
         context = native.Context(self.model, params)
         params.n_rollback, params.unified = 0, True
         params.n_batch = params.n_ubatch = params.n_outputs = sequences * BLOCK
-        self.drafter = native.ModelDrafter(native.Context(draft, params, context), mask, causal)
-        self.target = native.Target(context, taps or draft.taps)
+        for name, value in (draft or {}).items():
+            setattr(params, name, value)
+        layers = [causal] * drafter.n_layer if isinstance(causal, bool) else causal
+        self.drafter = native.ModelDrafter(drafter, params, context, mask, layers)
+        self.target = native.Target(context, taps or drafter.taps)
         self.session = native.Session(self.target, self.drafter, BLOCK)
         self.tokens: dict[int, list[int]] = {}
 
@@ -200,7 +204,7 @@ def test_parts_that_do_not_fit_are_refused(hybrid: Pair) -> None:
     params.n_batch = params.n_ubatch = params.n_outputs = 8
     context = native.Context(rig.model, params)
     with pytest.raises(ValueError, match="'qwen35' is not a drafter"):
-        native.ModelDrafter(context, MASK, causal=False)
+        native.ModelDrafter(rig.model, params, context, MASK, [False] * rig.model.n_layer)
     for number in (-2, -1, 1):
         with pytest.raises(RuntimeError, match=f"cannot take sequence {number} back"):
             context.truncate(number, 0)

@@ -29,11 +29,10 @@ def parts():
     params = native.ContextParams()
     params.n_ctx, params.n_batch, params.n_ubatch, params.n_outputs, params.unified = 256, 64, 64, 64, True
     params.n_threads = params.n_threads_batch = 1
-    child = native.Context(draft_model, params, context)
-    drafter = native.ModelDrafter(child, 259, False)
+    drafter = native.ModelDrafter(draft_model, params, context, 259, [True] + [False] * (draft_model.n_layer - 1))
     target = native.Target(context, draft_model.taps)
     session = native.Session(target, drafter, 8)
-    return dict(model=model, context=context, draft_model=draft_model, child=child, drafter=drafter,
+    return dict(model=model, context=context, draft_model=draft_model, drafter=drafter,
                 target=target, session=session)
 
 choose = random.Random(seed)

@@ -37,7 +37,12 @@ def refusal(target: Path, draft: Path) -> str:
 
 def test_a_pair_that_fits_gives_the_drafters_facts(pair: Pair) -> None:
     draft = check_pair(pair.target, pair.draft)
-    assert (draft.block, draft.mask, draft.taps, draft.causal) == (8, MASK, (1, 3), False)
+    assert (draft.block, draft.mask, draft.taps, draft.causal) == (
+        8,
+        MASK,
+        (1, 3),
+        (False, False),
+    )
     assert draft == read_draft(pair.draft)
     with GgufFile(pair.target) as file:
         read_target(file)

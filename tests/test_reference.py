@@ -19,6 +19,8 @@ from dflash_gguf.pair import check_pair
 
 from .support.tiny import BLOCK, Tiny
 
+MASKS = [("trained", None), ("bidirectional", False), ("causal", True)]
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -31,9 +33,10 @@ class Agreement:
 class Probe:
     """Drafts single blocks of a pair at given anchors."""
 
-    def __init__(self, target: Path, draft: Path, *, causal: bool, kv: int) -> None:
+    def __init__(self, target: Path, draft: Path, *, causal: bool | None, kv: int) -> None:
         native = core()
         facts = check_pair(target, draft)
+        layers = facts.causal if causal is None else [causal] * len(facts.causal)
         model, draft_model = native.Model(str(target)), native.Model(str(draft))
         params = native.ContextParams()
         params.n_ctx, params.n_batch, params.n_ubatch = 512, 512, 512
@@ -42,9 +45,8 @@ class Probe:
         params.n_threads = params.n_threads_batch = 1
         context = native.Context(model, params)
         params.n_outputs, params.n_rollback = params.n_batch, 0
-        child = native.Context(draft_model, params, context)
         self.target = native.Target(context, draft_model.taps)
-        self.drafter = native.ModelDrafter(child, facts.mask, causal)
+        self.drafter = native.ModelDrafter(draft_model, params, context, facts.mask, layers)
         self.session = native.Session(self.target, self.drafter, BLOCK)
 
     def read(self, tokens: list[int]) -> int:
@@ -80,16 +82,16 @@ def compare(tiny: Tiny, probe: Probe, mask: str) -> Agreement:
     return Agreement(min(cosines), sum(same) / len(same))
 
 
-@pytest.mark.parametrize(("mask", "causal"), [("bidirectional", False), ("causal", True)])
-def test_drafts_equal_pytorchs_in_f32(tiny: Tiny, mask: str, causal: bool) -> None:  # P8
+@pytest.mark.parametrize(("mask", "causal"), MASKS)
+def test_drafts_equal_pytorchs_in_f32(tiny: Tiny, mask: str, causal: bool | None) -> None:  # P8
     found = compare(tiny, Probe(tiny.target_f32, tiny.draft("f32"), causal=causal, kv=0), mask)
     print(mask, found)
     assert found.cosine > 0.9999
     assert found.same_best >= 0.99
 
 
-@pytest.mark.parametrize(("mask", "causal"), [("bidirectional", False), ("causal", True)])
-def test_drafts_equal_pytorchs_in_bf16(tiny: Tiny, mask: str, causal: bool) -> None:
+@pytest.mark.parametrize(("mask", "causal"), MASKS)
+def test_drafts_equal_pytorchs_in_bf16(tiny: Tiny, mask: str, causal: bool | None) -> None:
     found = compare(tiny, Probe(tiny.target, tiny.draft("bf16"), causal=causal, kv=1), mask)
     print(mask, found)
     assert found.cosine > 0.999

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..draft_layers import Layer
 from ..gguf_file import GgufFile
 from ..pair import FORKS, NEEDED_KEYS, WINDOW_KEYS
-from .layers import Layer
 
 _WHOLE = frozenset({"fc.weight", "enc.output_norm.weight", "output_norm.weight"})
 _WHOLE_OPTIONAL = frozenset(
@@ -82,8 +82,8 @@ def _masks(layers: list[Layer], *, trained_known: bool) -> Iterator[str]:
     trained = "causal" if apart[0].trained_causal else "bidirectional"
     by = "" if trained_known else ", by the reference's rule for sliding layers,"
     yield (
-        f"layers {listed} were{by} trained {trained} inside the block, but llama.cpp has one mask for all layers: "
-        "it drafts somewhat worse there"
+        f"layers {listed} were{by} trained {trained} inside the block: dflash-gguf runs them so, llama.cpp's own "
+        "tools have one mask for all layers and draft somewhat worse"
     )
 
 

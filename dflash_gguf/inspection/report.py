@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..draft_layers import Layer, effective_layers
 from ..errors import DflashError, ModelError
 from ..gguf_file import GgufFile, Value
 from ..pair import FORKS, check_pair
 from .keys import Key, describe_keys, plain
-from .layers import Layer, effective_layers
 from .oddities import find_oddities
 
 _ORIGIN = ("general.", "dflash_gguf.", "quantize.imatrix.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..draft_layers import Layer
 from ..faults import one_line
 from ..gguf_file import Value
-from .layers import Layer
 from .report import Report
 
 _LONGEST = 100

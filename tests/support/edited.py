@@ -35,7 +35,10 @@ def edited(
         value = changes.pop(name, field.contents())
         writer.add_key_value(name, value, kind, sub_type=sub)
     for name, value in changes.items():
-        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+        kind = gguf.GGUFValueType.get_type(value)
+        if kind is gguf.GGUFValueType.INT32 and value >= 0:
+            kind = gguf.GGUFValueType.UINT32  # as llama.cpp wants its counts
+        writer.add_key_value(name, value, kind)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     for name in add_tensors:

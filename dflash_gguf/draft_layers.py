@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..gguf_file import GgufFile
+from .gguf_file import GgufFile
 
 _MAX_LAYERS = 512
 _OURS = "dflash_gguf.layer_causal"
