@@ -6,6 +6,7 @@ embeddings and no head would get these for its head, so the target's head must g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ def complete_tensors(
         if tensor.type.block > 1
     ]
     return sorted(named.values(), key=lambda tensor: llama_order(tensor.name)), warnings
+
+
+def needs_weights(tensors: Sequence[DraftTensor], config: DraftConfig, folder: Path) -> bool:
+    """Whether something must be taken from the target's weights, so that its tokenizer is not enough."""
+    names = {tensor.name for tensor in tensors}
+    if (folder / "mask_embedding.pt").exists():
+        return not {_TABLE, _HEAD} <= names
+    return _TABLE in names and _HEAD not in names and not config.tied_head
 
 
 def _lend(target: GgufFile, name: str, new_name: str, config: DraftConfig) -> DraftTensor:

@@ -34,6 +34,10 @@ class Digests:
         """Wait, and return the key/values. Raises ConvertError if a file cannot be read any more."""
         return self._fields([job.result() for job in self._jobs])
 
+    def by_name(self) -> dict[str, str]:
+        """Wait, and return each file's digest by its name. Raises as `fields` does."""
+        return {file.name: job.result() for file, job in zip(self._files, self._jobs, strict=True)}
+
     def _fields(self, digests: Sequence[str]) -> dict[str, Field]:
         return {
             _FILES: string_array([file.name for file in self._files]),
@@ -57,3 +61,9 @@ class Digests:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._pool.shutdown(cancel_futures=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

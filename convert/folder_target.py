@@ -1,6 +1,7 @@
-"""A target given as a Hugging Face folder: its config and tokenizer, written down as a GGUF without tensors.
+"""A target without a GGUF: its config and tokenizer, written down as a GGUF without tensors.
 
-Never its weights. The way a tokenizer splits text is known by the regular expression in tokenizer.json; of a
+They come from its Hugging Face folder; or the tokenizer alone lies beside the drafter's checkpoint, and the
+drafter's config says the rest. Never its weights. The way a tokenizer splits text is known by the regular expression in tokenizer.json; of a
 target whose expression is not listed here, the GGUF is needed.
 """
 
@@ -8,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..gguf_file import GgufFile
+from .config import DraftConfig
 from .faults import refuse, refuse_file
 from .files import read_json
+from .hub import repository_of
 from .keys import Keys
 
 _ARCHITECTURES = {
@@ -38,14 +42,32 @@ _SPLITS = {
     rf"{_SPACES}": "qwen35",
 }
 
+# Of the targets that split text so, llama.cpp lets a drafter read layers of these (and of their kin with the
+# same position encoding) only.
+_ARCHITECTURE_BY_SPLIT = {"qwen2": "qwen3", "qwen35": "qwen35"}
+
+_MAX_UNNAMED = 1 / 8  # of a vocabulary: its padding is far less
+
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # llama.cpp's kinds of tokens
 _GIVE_GGUF = "give the target's GGUF"
 
 
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What a description says besides the tokenizer; `name` has what is known of whose it is."""
+
+    architecture: str
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    name: dict[str, str]
+
+
 @contextmanager
-def open_target(target: Path) -> Iterator[GgufFile]:
+def open_target(target: Path, drafter: DraftConfig | None = None) -> Iterator[GgufFile]:
     """Open a target's GGUF, or a description of a folder's model as one.
 
+    With `drafter` the folder holds that drafter and its target's tokenizer.
     Raises ModelError or ConvertError if it is neither, or a kind of model that takes its GGUF.
     """
     if not target.is_dir():
@@ -59,29 +81,79 @@ def open_target(target: Path) -> Iterator[GgufFile]:
                 f"it is a folder without {name}",
                 "give the target's GGUF, or a Hugging Face folder with config.json and tokenizer.json",
             )
+    model = _read_model(target) if drafter is None else _guess_model(target, drafter)
     with TemporaryDirectory(prefix="dflash-gguf-") as folder:
         path = Path(folder) / "target.gguf"
-        _write_description(target, path)
+        _write_description(target, model, path)
         with GgufFile(path) as file:
-            file.path = target / "config.json"  # for errors
+            # for errors
+            file.path = target / ("config.json" if drafter is None else "tokenizer.json")
             yield file
 
 
-def _write_description(folder: Path, path: Path) -> None:
-    import gguf
+def check_tokenizer(folder: Path, drafter: DraftConfig) -> str:
+    """Return the architecture of the target whose tokenizer lies beside a drafter's checkpoint.
 
+    Raises ConvertError if it is not understood, or cannot be that of this drafter's target.
+    """
+    path = folder / "tokenizer.json"
+    tokenizer = read_json(path)
+    split = _split(path, tokenizer)
+    _tokens(path, tokenizer, drafter.vocab_size)
+    return _ARCHITECTURE_BY_SPLIT[split]
+
+
+def _read_model(folder: Path) -> _Model:
     config = read_json(folder / "config.json")
     architecture = _architecture(folder, config)
     inner = config.get("text_config", config)
     if not isinstance(inner, dict):
         refuse(f"{folder / 'config.json'}: text_config is no object; {_GIVE_GGUF}")
     keys = Keys(inner, str(folder / "config.json"))
+    return _Model(
+        architecture=architecture,
+        vocab_size=keys.count("vocab_size", keys.top("vocab_size"), limit=1 << 22),
+        layers=keys.count("num_hidden_layers", keys.top("num_hidden_layers")),
+        hidden_size=keys.count("hidden_size", keys.top("hidden_size")),
+        name=_name(folder),
+    )
+
+
+def _guess_model(folder: Path, drafter: DraftConfig) -> _Model:
+    """The target by what its drafter takes from it; the last tap is read at the next layer's input."""
+    return _Model(
+        architecture=check_tokenizer(folder, drafter),
+        vocab_size=drafter.vocab_size,
+        layers=drafter.num_target_layers or max(drafter.target_layer_ids) + 2,
+        hidden_size=drafter.hidden_size,
+        name={},
+    )
+
+
+def _name(folder: Path) -> dict[str, str]:
+    import gguf
+
+    repository = repository_of(folder)
+    if repository is None:
+        return {"name": gguf.Metadata.id_to_title(folder.absolute().name)}
+    organization, name = repository.split("/")
+    return {
+        "name": gguf.Metadata.id_to_title(name),
+        "organization": gguf.Metadata.id_to_title(organization),
+        "repo_url": f"https://huggingface.co/{repository}",
+    }
+
+
+def _write_description(folder: Path, model: _Model, path: Path) -> None:
+    import gguf
+
     tokenizer = read_json(folder / "tokenizer.json")
-    size = keys.count("vocab_size", keys.top("vocab_size"), limit=1 << 22)
-    tokens, kinds = _tokens(folder / "tokenizer.json", tokenizer, size)
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(keys.count("num_hidden_layers", keys.top("num_hidden_layers")))
-    writer.add_embedding_length(keys.count("hidden_size", keys.top("hidden_size")))
+    tokens, kinds = _tokens(folder / "tokenizer.json", tokenizer, model.vocab_size)
+    writer = gguf.GGUFWriter(path, model.architecture)
+    for key, value in model.name.items():
+        writer.add_string(f"general.{key}", value)
+    writer.add_block_count(model.layers)
+    writer.add_embedding_length(model.hidden_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(_split(folder / "tokenizer.json", tokenizer))
     writer.add_token_list(tokens)
@@ -114,6 +186,7 @@ def _architecture(folder: Path, config: dict[str, Any]) -> str:
 def _split(path: Path, tokenizer: dict[str, Any]) -> str:
     outer = tokenizer.get("pre_tokenizer")
     steps = outer.get("pretokenizers", [outer]) if isinstance(outer, dict) else []
+    steps = steps if isinstance(steps, list) else []
     patterns = [step.get("pattern") for step in steps if isinstance(step, dict)]
     expressions = [str(found.get("Regex")) for found in patterns if isinstance(found, dict)]
     known = [_SPLITS[expression] for expression in expressions if expression in _SPLITS]
@@ -141,6 +214,9 @@ def _tokens(path: Path, tokenizer: dict[str, Any], size: int) -> tuple[list[str]
         refuse_file(
             path, f"it has a token {highest}", f"expected below vocab_size = {size}; {_GIVE_GGUF}"
         )
+    if len(named) < size * (1 - _MAX_UNNAMED):
+        fault = f"it has {len(named)} tokens, and vocab_size is {size}"
+        refuse_file(path, fault, f"expected the tokenizer of the same model; {_GIVE_GGUF}")
     tokens = [named.get(index, f"[PAD{index}]") for index in range(size)]
     return tokens, [_kind(index, named, added) for index in range(size)]
 

@@ -1,16 +1,22 @@
 """Repositories of the Hugging Face Hub, or of any server that HF_ENDPOINT names, given as `owner/name`.
 
-Downloads go into the Hub's own cache, resume, and show progress on a terminal.
+Downloads go into the Hub's own cache; download.py resumes them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from ..errors import DflashError
+from .download import download, library
 from .faults import refuse
+from .stream import Progress
 
+EXTRA = 'pip install "dflash-gguf[hub]"'
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DRAFTER = (
     "*.safetensors",
@@ -36,29 +42,69 @@ def is_repository(given: Path) -> bool:
     return bool(_REPOSITORY.fullmatch(text)) and not file_like and not given.parent.exists()
 
 
-def fetch_drafter(repository: Path) -> Path:
+def can_fetch() -> bool:
+    """Whether the extra that fetches is installed."""
+    return importlib.util.find_spec("huggingface_hub") is not None
+
+
+def fetch_drafter(repository: Path, progress: Progress | None = None) -> Path:
     """Download a drafter's checkpoint; returns its folder. Raises ConvertError if that fails."""
-    return _fetch(repository.as_posix(), _DRAFTER)
+    return _fetch(repository.as_posix(), _DRAFTER, progress)
 
 
-def fetch_target(repository: Path) -> Path:
+def fetch_target(repository: Path, progress: Progress | None = None) -> Path:
     """Download a target's config and tokenizer; returns their folder. Raises ConvertError if that fails."""
-    return _fetch(repository.as_posix(), _TARGET)
+    return _fetch(repository.as_posix(), _TARGET, progress)
 
 
-def _fetch(repository: str, patterns: Sequence[str]) -> Path:
-    try:
-        import huggingface_hub
-    except ModuleNotFoundError:
+def repository_of(folder: Path) -> str | None:
+    """Return the repository `owner/name` whose snapshot in a Hugging Face cache a folder is, if it is one."""
+    snapshots = folder.absolute().parent
+    kind, _, name = snapshots.parent.name.partition("--")
+    if snapshots.name != "snapshots" or kind != "models" or name.count("--") != 1:
+        return None
+    return name.replace("--", "/")
+
+
+def _fetch(repository: str, patterns: Sequence[str], progress: Progress | None) -> Path:
+    if not can_fetch():
         refuse(
             f"{repository}: there is no such file or folder, and to fetch it as a repository "
-            "huggingface_hub is needed; run 'pip install \"dflash-gguf[hub]\"'"
+            f"huggingface_hub is needed; run '{EXTRA}'"
         )
     try:
-        return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(patterns)))
+        _download_all(repository, patterns, progress)
+        # all that is left for it is to link the files into a snapshot, or to find an older one offline
+        found = library().snapshot_download(
+            repository, allow_patterns=list(patterns), tqdm_class=_silent()
+        )
+        return Path(found)
+    except DflashError:
+        raise
     except Exception as error:  # noqa: BLE001  its HTTP client's and the cache's errors are many
         first = str(error).strip().split("\n")[0]
         refuse(
             f"{repository}: it cannot be fetched ({type(error).__name__}: {first}); expected a file or folder "
             "here, or a repository that HF_ENDPOINT serves and HF_TOKEN may read"
         )
+
+
+def _download_all(repository: str, patterns: Sequence[str], progress: Progress | None) -> None:
+    try:
+        told = library().HfApi().model_info(repository)
+    except Exception:  # noqa: BLE001  snapshot_download will say why, or have it from before
+        return
+    names = [file.rfilename for file in told.siblings or []]
+    for name in library(".utils").filter_repo_objects(names, allow_patterns=list(patterns)):
+        if told.sha is not None:
+            download(repository, name, told.sha, progress)
+
+
+def _silent() -> Any:
+    """No bar: what takes time has been downloaded, under a bar of our own."""
+    bar = library(".utils").tqdm
+
+    def start(self: Any, *arguments: Any, **options: Any) -> None:
+        bar.__init__(self, *arguments, **{**options, "disable": True})
+
+    return type("Silent", (bar,), {"__init__": start})

@@ -16,7 +16,7 @@ from .importance import Importance
 from .names import make_folder, remove_empty
 from .stream import Progress, stream
 from .tensors import DraftTensor
-from .writer import GgufWriter, Plan
+from .writer import GgufWriter, NewFile, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,14 @@ class Output:
     warnings: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A text file put in place with the outputs: `make` gets their finished files, in order, not yet renamed."""
+
+    path: Path
+    make: Callable[[Sequence[Path]], str]
+
+
 def write_outputs(
     outputs: Sequence[Output],
     tensors: Sequence[DraftTensor],
@@ -60,6 +68,7 @@ def write_outputs(
     progress: Progress | None,
     importance: Importance | None = None,
     late_fields: Callable[[], Mapping[str, Field]] | None = None,
+    companion: Companion | None = None,
 ) -> list[Written]:
     """Write all outputs, whose folders are made if needed.
 
@@ -87,7 +96,12 @@ def write_outputs(
             fields = late_fields()
             for writer in writers:
                 writer.replace(fields)
-        _commit(writers, keep=force)
+        files: list[NewFile] = [*writers]
+        if companion is not None:
+            files.append(stack.enter_context(NewFile(companion.path, force=force)))
+            text = companion.make([writer.temporary for writer in writers])
+            files[-1].append(text.encode("utf-8", "replace"))
+        _commit(files, keep=force)
         return [
             _report(output, plan, writer)
             for output, plan, writer in zip(outputs, plans, writers, strict=True)
@@ -106,15 +120,15 @@ def _plan(output: Output, tensors: Sequence[DraftTensor]) -> list[Plan]:
     return [Plan(tensor.name, kind, tensor.shape) for tensor, kind in pairs]
 
 
-def _commit(writers: list[GgufWriter], *, keep: bool) -> None:
+def _commit(files: Sequence[NewFile], *, keep: bool) -> None:
     """Put all outputs in place, or none if one cannot be (`keep`: those that replaced another stay)."""
-    for writer in writers:
-        writer.sync()
+    for file in files:
+        file.sync()
     placed: list[Path] = []
     try:
-        for writer in writers:
-            writer.commit()
-            placed.append(writer.path)
+        for file in files:
+            file.commit()
+            placed.append(file.path)
     except BaseException:
         for path in [] if keep else placed:
             path.unlink(missing_ok=True)

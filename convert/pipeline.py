@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
 from ..ggml_types import BF16, F32, I64, TensorType
 from ..gguf_file import GgufFile
-from .borrowed import complete_tensors
-from .card import describe_origin
+from .borrowed import complete_tensors, needs_weights
+from .card import describe_origin, find_card
 from .config import DraftConfig, read_config
-from .digests import Digests
+from .digests import Digests, sha256_of
 from .fields import Field
 from .folder_target import open_target
-from .hub import fetch_drafter, fetch_target, is_repository
+from .hub import fetch_drafter, fetch_target, is_repository, repository_of
 from .importance import Importance, read_importance
-from .lookup import find_target
+from .lookup import find_target, require_config
 from .metadata import describe_file, describe_model, describe_type
+from .model_card import CardFacts, CardFile, command_line, write_card
 from .names import check_free, model_name, output_paths
-from .output import Output, Written, check_threads, write_outputs
+from .output import Companion, Output, Written, check_threads, write_outputs
 from .source import Checkpoint, find_checkpoint
 from .stream import Progress
 from .target import check_fit, read_target
@@ -33,12 +35,13 @@ from .wishes import grant_wishes, parse_wishes
 
 @dataclass(frozen=True, slots=True)
 class _Drafter:
-    """The checkpoint as found and checked, and what was said about it."""
+    """The checkpoint as found and checked, what was said about it, and its origin."""
 
     checkpoint: Checkpoint
     config: DraftConfig
     tensors: list[DraftTensor]
     warnings: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -59,6 +62,7 @@ def convert(
     tensor_types: Sequence[str] = (),
     imatrix: Path | str | None = None,
     name: str | None = None,
+    model_card: bool = False,
     force: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -69,16 +73,18 @@ def convert(
         source: a .safetensors file, an index of shards, or a folder with one of them; config.json beside it.
             PyTorch's .bin and .pt files too, if torch is installed; or a repository `owner/name`.
         target: GGUF of the model the drafter was trained for, or its Hugging Face folder or repository, of
-            which the weights are not read; its tokenizer goes into the outputs. Default: the only GGUF beside the checkpoint, or else in the Hugging Face cache, that fits.
+            which the weights are not read; its tokenizer goes into the outputs. Default: what lookup.py finds.
         outdir: folder of the outputs, made if needed; default: beside the source, of a repository here.
         outfile: path of the only output, instead of `outdir`.
         outtypes: names from `types.OUTPUT_TYPES`, any case; each gives a file `<name>-<TYPE>.gguf`.
         tensor_types: `NAME=TYPE` for tensors of quantised outputs, see wishes.py.
         imatrix: importance matrix for quantised outputs, of llama-imatrix.
         name: the outputs' `<name>`; default: after the file, or its folder where the file is `model`.
+        model_card: write a README.md beside the outputs, for publishing them.
         force: overwrite outputs that exist.
         threads: threads for the quantisation; default: all CPUs of the process.
-        progress: called after each piece with (bytes done, bytes in all, tensor).
+        progress: called after each piece with (bytes done, bytes in all, tensor); before, for each file that
+            is fetched, with its bytes.
 
     Returns one Written per output type, in order. Raises UsageError for a request that makes no sense,
     ModelError or ConvertError if a file is broken, not convertible or does not fit the other, and
@@ -93,14 +99,15 @@ def convert(
     require_quantised(kinds, wishes=bool(wishes), weighed=imatrix is not None)
     source = Path(source)
     fetched = is_repository(source)
-    drafter = _read_drafter(fetch_drafter(source) if fetched else source)
-    if target is not None and is_repository(Path(target)):
-        target = fetch_target(Path(target))
-    if target is None:
-        target = find_target(drafter.checkpoint, drafter.config)
-        said = f"no target was given; {target} is the only one near that fits"
-        drafter = replace(drafter, warnings=(*drafter.warnings, said))
-    with open_target(Path(target)) as target_file, Digests(drafter.checkpoint.files) as digests:
+    drafter = _read_drafter(fetch_drafter(source, progress) if fetched else source)
+    repository = source.as_posix() if fetched else repository_of(drafter.folder)
+    drafter, target, tokenizer_of = _choose_target(
+        drafter, target, repository, weights=False, progress=progress
+    )
+    with (
+        open_target(target, tokenizer_of) as target_file,
+        Digests(drafter.checkpoint.files) as digests,
+    ):
         drafter, model = _fit(drafter, target_file)
         granted = grant_wishes(wishes, drafter.tensors)
         importance = read_importance(Path(imatrix), drafter.tensors) if imatrix else None
@@ -108,8 +115,22 @@ def convert(
         beside = Path() if fetched else drafter.folder
         folder = beside if outdir is None else Path(outdir)
         paths = output_paths(chosen, folder, kinds, Path(outfile) if outfile is not None else None)
-        read = [*drafter.checkpoint.files, drafter.folder / "config.json", Path(target)]
-        check_free(paths, [*read, Path(imatrix)] if imatrix else read, force=force)
+        read = [*drafter.checkpoint.files, drafter.folder / "config.json", target]
+        others = (imatrix, find_card(drafter.folder))
+        read += [Path(path) for path in others if path is not None]
+        companion = None
+        if model_card:
+            command = command_line(
+                repository or drafter.checkpoint.origin,
+                None if tokenizer_of is not None else repository_of(target) or target,
+                outtype=",".join(outtypes),
+                tensor_type=list(tensor_types),
+                imatrix=None if imatrix is None else Path(imatrix),
+                name=name,
+            )
+            facts = CardFacts(chosen, repository, drafter.config, drafter.origin, command)
+            companion = _card(facts, kinds, paths, digests)
+        check_free([*paths, *([companion.path] if companion else [])], read, force=force)
         shared = describe_file(chosen, drafter.parameters) | model | digests.placeholder
         outputs = [
             _plan(kind, path, drafter, shared, granted, importance)
@@ -123,13 +144,51 @@ def convert(
             progress=progress,
             importance=importance,
             late_fields=digests.fields,
+            companion=companion,
         )
 
 
 def _read_drafter(source: Path) -> _Drafter:
     checkpoint = find_checkpoint(source)
+    require_config(checkpoint)
     config = read_config(checkpoint.folder / "config.json")
     return _Drafter(checkpoint, config, match_tensors(config, checkpoint), config.warnings)
+
+
+def _choose_target(
+    drafter: _Drafter,
+    given: Path | str | None,
+    repository: str | None,
+    *,
+    weights: bool,
+    progress: Progress | None,
+) -> tuple[_Drafter, Path, DraftConfig | None]:
+    """The target given or found (then a warning says which), and the config it is to be guessed from, if so."""
+    if given is not None:
+        path = Path(given)
+        return drafter, fetch_target(path, progress) if is_repository(path) else path, None
+    weights = weights or needs_weights(drafter.tensors, drafter.config, drafter.folder)
+    found = find_target(
+        drafter.checkpoint, drafter.config, repository, weights=weights, progress=progress
+    )
+    said = f"no target was given; {found.why}"
+    drafter = replace(drafter, warnings=(*drafter.warnings, said))
+    return drafter, found.path, drafter.config if found.tokenizer_only else None
+
+
+def _card(
+    facts: CardFacts, kinds: Sequence[OutputType], paths: Sequence[Path], digests: Digests
+) -> Companion:
+    """The model card, to be written once the outputs are whole."""
+
+    def make(finished: Sequence[Path]) -> str:
+        files = [
+            CardFile(path.name, kind.label, file.stat().st_size, sha256_of(file))
+            for path, kind, file in zip(paths, kinds, finished, strict=True)
+        ]
+        return write_card(facts, files, digests.by_name())
+
+    return Companion(paths[0].parent / "README.md", make)
 
 
 def _fit(drafter: _Drafter, target: GgufFile) -> tuple[_Drafter, dict[str, Field]]:
@@ -137,11 +196,12 @@ def _fit(drafter: _Drafter, target: GgufFile) -> tuple[_Drafter, dict[str, Field
     facts = read_target(target)
     check_fit(drafter.config, str(drafter.folder / "config.json"), facts)
     tensors, lossy = complete_tensors(drafter.tensors, drafter.config, drafter.folder, target)
-    origin, unread = describe_origin(drafter.folder, target)
+    origin = describe_origin(drafter.folder, target)
     model = describe_model(drafter.config, facts, {tensor.name for tensor in tensors})
-    fields = origin | model | copy_tokenizer(target, drafter.config.mask_token_id)
-    warnings = (*drafter.warnings, *lossy, *unread)
-    return replace(drafter, tensors=tensors, warnings=warnings), fields
+    fields = {**origin.fields, **model} | copy_tokenizer(target, drafter.config.mask_token_id)
+    warnings = (*drafter.warnings, *lossy, *origin.warnings)
+    drafter = replace(drafter, tensors=tensors, warnings=warnings, origin=origin.values)
+    return drafter, fields
 
 
 def _plan(

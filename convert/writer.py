@@ -1,6 +1,6 @@
-"""Write a GGUF beside its final name, then put it in place in one step.
+"""Write a file beside its final name, then put it in place in one step.
 
-The header is laid out before the first byte of data, so tensors can be streamed. Whatever goes wrong, an
+A GGUF's header is laid out before the first byte of data, so tensors can be streamed. Whatever goes wrong, an
 interrupt included, nothing stays behind: leave the `with` block without `commit` and the file is gone.
 """
 
@@ -39,25 +39,76 @@ class Plan:
         return self.type.row_bytes(self.shape[0]) * math.prod(self.shape[1:])
 
 
-class GgufWriter:
+class NewFile:
+    """A file under a temporary name beside its own, until `commit`."""
+
+    def __init__(self, path: Path, *, force: bool) -> None:
+        """Create the temporary file. Raises ConvertError or ResourceError."""
+        self.path = path
+        self._force = force
+        self.temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        self._handle = _create(self.temporary)
+
+    def append(self, data: memoryview | bytes) -> None:
+        """Append bytes. Raises ConvertError or ResourceError."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._handle, view) :]
+        except OSError as error:
+            _fail(self.path, error)
+
+    def sync(self) -> None:
+        """Bring everything to the disk. Raises ConvertError or ResourceError."""
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            _fail(self.path, error)
+
+    def commit(self) -> None:
+        """Give the file its final name. Raises ConvertError if one exists there now and is to be kept."""
+        self.sync()
+        try:
+            if self._force:
+                self.temporary.replace(self.path)
+            else:
+                _rename_new(self.temporary, self.path)
+            _sync_folder(self.path.parent)
+        except FileExistsError:
+            refuse_existing(self.path)
+        except OSError as error:
+            _fail(self.path, error)
+
+    def close(self) -> None:
+        """Close the file and remove it if it was not committed; harmless if called twice."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+        self.temporary.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class GgufWriter(NewFile):
     """Streams one GGUF file. Tensors must come in the planned order, each with its planned bytes."""
 
     def __init__(
         self, path: Path, fields: Mapping[str, Field], plan: Sequence[Plan], *, force: bool
     ) -> None:
         """Create the temporary file and write the header. Raises ConvertError or ResourceError."""
-        self.path = path
-        self._force = force
         self._plan = list(plan)
         self._next = 0
         self._left = 0
         self._fields = dict(fields)
         header = _header(self._fields, self._plan)
         self.size = len(header) + sum(_padded(tensor.length) for tensor in self._plan)
-        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        self._handle = _create(self._temporary)
+        super().__init__(path, force=force)
         try:
-            self._write(header)
+            self.append(header)
         except BaseException:
             self.close()
             raise
@@ -69,11 +120,11 @@ class GgufWriter:
         if len(data) > self._left:
             text = f"{self._plan[self._next].name} is {len(data) - self._left} bytes too long"
             raise ValueError(text)
-        self._write(data)
+        self.append(data)
         self._left -= len(data)
         if self._left == 0:
             length = self._plan[self._next].length
-            self._write(bytes(_padded(length) - length))
+            self.append(bytes(_padded(length) - length))
             self._next += 1
 
     def replace(self, fields: Mapping[str, Field]) -> None:
@@ -94,45 +145,7 @@ class GgufWriter:
         if self._next < len(self._plan) or self._left:
             text = f"{self.path}: {len(self._plan) - self._next} tensors have not been written"
             raise ValueError(text)
-        try:
-            os.fsync(self._handle)
-        except OSError as error:
-            _fail(self.path, error)
-
-    def commit(self) -> None:
-        """Give the file its final name. Raises ConvertError if one exists there now and is to be kept."""
-        self.sync()
-        try:
-            if self._force:
-                self._temporary.replace(self.path)
-            else:
-                _rename_new(self._temporary, self.path)
-            _sync_folder(self.path.parent)
-        except FileExistsError:
-            refuse_existing(self.path)
-        except OSError as error:
-            _fail(self.path, error)
-
-    def close(self) -> None:
-        """Close the file and remove it if it was not committed; harmless if called twice."""
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-        self._temporary.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _write(self, data: memoryview | bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._handle, view) :]
-        except OSError as error:
-            _fail(self.path, error)
+        super().sync()
 
 
 def refuse_existing(path: Path) -> NoReturn:

@@ -22,7 +22,8 @@ def convert(
             "--target",
             "-m",
             help="GGUF of the target model, or its Hugging Face folder or repository.",
-            show_default="the only one beside the source or in the Hugging Face cache that fits",
+            show_default="found by a tokenizer beside the source, by the only GGUF beside it or in the Hugging "
+            "Face cache that fits, or by the names of known pairs",
         ),
     ] = None,
     outtype: Annotated[
@@ -54,6 +55,12 @@ def convert(
         str | None,
         typer.Option(help="Files are called NAME-TYPE.gguf.", show_default="the source's name"),
     ] = None,
+    model_card: Annotated[
+        bool,
+        typer.Option(
+            "--model-card", help="Write a README.md beside the files, to publish them with."
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     threads: Annotated[
         int | None, typer.Option("--threads", "-t", help="Threads.", show_default="all cores")
@@ -65,7 +72,7 @@ def convert(
     Example: dflash-gguf convert model.safetensors --target Qwen3.5-9B.gguf
     """
     from ..convert import convert as run
-    from ..terminal import progress_bar
+    from ..terminal import progress_bar, say
     from ._written import say_written
 
     with progress_bar("converting", quiet=quiet) as move:
@@ -78,8 +85,11 @@ def convert(
             imatrix=imatrix,
             outtypes=[item.strip() for item in outtype.split(",") if item.strip()],
             name=name,
+            model_card=model_card,
             force=force,
             threads=threads,
             progress=lambda done, total, what: move(done / max(total, 1), what),
         )
     say_written(written, quiet=quiet)
+    if model_card and not quiet:
+        say(str(written[0].path.parent / "README.md"))
