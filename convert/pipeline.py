@@ -15,6 +15,7 @@ from .borrowed import complete_tensors, needs_weights
 from .card import describe_origin, find_card
 from .config import DraftConfig, read_config
 from .digests import Digests, sha256_of
+from .draft_vocab import check_request
 from .fields import Field
 from .folder_target import open_target
 from .hub import fetch_drafter, fetch_target, is_repository, repository_of
@@ -28,19 +29,21 @@ from .source import Checkpoint, find_checkpoint
 from .stream import Progress
 from .target import check_fit, read_target
 from .tensors import DraftTensor, match_tensors
+from .trimmed_head import HEAD, TrimmedHead, trim_head
 from .types import OutputType, choose_types, fallback_warnings, find_output_types, require_quantised
 from .vocabulary import copy_tokenizer
-from .wishes import grant_wishes, parse_wishes
+from .wishes import Wish, grant_wishes, parse_wishes
 
 
 @dataclass(frozen=True, slots=True)
 class _Drafter:
-    """The checkpoint as found and checked, what was said about it, and its origin."""
+    """The checkpoint as found and checked, what was said about it, its head if one was made, and its origin."""
 
     checkpoint: Checkpoint
     config: DraftConfig
     tensors: list[DraftTensor]
     warnings: tuple[str, ...] = ()
+    head: TrimmedHead | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -61,6 +64,8 @@ def convert(
     outtypes: Sequence[str] = ("bf16", "q5_k_m"),
     tensor_types: Sequence[str] = (),
     imatrix: Path | str | None = None,
+    draft_vocab: int | None = None,
+    draft_vocab_text: Path | str | None = None,
     name: str | None = None,
     model_card: bool = False,
     force: bool = False,
@@ -79,6 +84,10 @@ def convert(
         outtypes: names from `types.OUTPUT_TYPES`, any case; each gives a file `<name>-<TYPE>.gguf`.
         tensor_types: `NAME=TYPE` for tensors of quantised outputs, see wishes.py.
         imatrix: importance matrix for quantised outputs, of llama-imatrix.
+        draft_vocab: give the drafter a head of its own for that many tokens, of rows of the target's GGUF: see
+            trimmed_head.py. Its type is the target's if that is quantised, else the output's;
+            `tensor_types` change it in every output.
+        draft_vocab_text: a text whose most frequent tokens are taken; default: those the tokenizer found first.
         name: the outputs' `<name>`; default: after the file, or its folder where the file is `model`.
         model_card: write a README.md beside the outputs, for publishing them.
         force: overwrite outputs that exist.
@@ -96,27 +105,31 @@ def convert(
     kinds = find_output_types(outtypes)
     wishes = parse_wishes(tensor_types)
     check_threads(threads)
-    require_quantised(kinds, wishes=bool(wishes), weighed=imatrix is not None)
+    counted = None if draft_vocab_text is None else Path(draft_vocab_text)
+    check_request(draft_vocab, counted)
+    # a trimmed head may be quantised in any output
+    for_quantised = bool(wishes) and draft_vocab is None
+    require_quantised(kinds, wishes=for_quantised, weighed=imatrix is not None)
     source = Path(source)
     fetched = is_repository(source)
     drafter = _read_drafter(fetch_drafter(source, progress) if fetched else source)
     repository = source.as_posix() if fetched else repository_of(drafter.folder)
     drafter, target, tokenizer_of = _choose_target(
-        drafter, target, repository, weights=False, progress=progress
+        drafter, target, repository, weights=draft_vocab is not None, progress=progress
     )
     with (
         open_target(target, tokenizer_of) as target_file,
         Digests(drafter.checkpoint.files) as digests,
     ):
-        drafter, model = _fit(drafter, target_file)
-        granted = grant_wishes(wishes, drafter.tensors)
+        drafter, model = _fit(drafter, target_file, draft_vocab, counted)
+        granted = _grant(wishes, drafter, kinds)
         importance = read_importance(Path(imatrix), drafter.tensors) if imatrix else None
         chosen = model_name(drafter.checkpoint, name)
         beside = Path() if fetched else drafter.folder
         folder = beside if outdir is None else Path(outdir)
         paths = output_paths(chosen, folder, kinds, Path(outfile) if outfile is not None else None)
         read = [*drafter.checkpoint.files, drafter.folder / "config.json", target]
-        others = (imatrix, find_card(drafter.folder))
+        others = (imatrix, counted, find_card(drafter.folder))
         read += [Path(path) for path in others if path is not None]
         companion = None
         if model_card:
@@ -126,6 +139,8 @@ def convert(
                 outtype=",".join(outtypes),
                 tensor_type=list(tensor_types),
                 imatrix=None if imatrix is None else Path(imatrix),
+                draft_vocab=draft_vocab,
+                draft_vocab_text=counted,
                 name=name,
             )
             facts = CardFacts(chosen, repository, drafter.config, drafter.origin, command)
@@ -191,17 +206,34 @@ def _card(
     return Companion(paths[0].parent / "README.md", make)
 
 
-def _fit(drafter: _Drafter, target: GgufFile) -> tuple[_Drafter, dict[str, Field]]:
+def _fit(
+    drafter: _Drafter, target: GgufFile, draft_vocab: int | None, counted: Path | None
+) -> tuple[_Drafter, dict[str, Field]]:
     """The drafter with what it takes from its target, and the key/values that all outputs have."""
     facts = read_target(target)
     check_fit(drafter.config, str(drafter.folder / "config.json"), facts)
-    tensors, lossy = complete_tensors(drafter.tensors, drafter.config, drafter.folder, target)
+    head, tensors = None, drafter.tensors
+    if draft_vocab is not None:
+        head = trim_head(tensors, drafter.config, drafter.folder, target, draft_vocab, counted)
+        tensors = head.tensors
+    tensors, lossy = complete_tensors(tensors, drafter.config, drafter.folder, target)
     origin = describe_origin(drafter.folder, target)
     model = describe_model(drafter.config, facts, {tensor.name for tensor in tensors})
     fields = {**origin.fields, **model} | copy_tokenizer(target, drafter.config.mask_token_id)
+    fields |= head.fields if head is not None else {}
     warnings = (*drafter.warnings, *lossy, *origin.warnings)
-    drafter = replace(drafter, tensors=tensors, warnings=warnings, origin=origin.values)
+    drafter = replace(drafter, tensors=tensors, warnings=warnings, head=head, origin=origin.values)
     return drafter, fields
+
+
+def _grant(
+    wishes: Sequence[Wish], drafter: _Drafter, kinds: Sequence[OutputType]
+) -> dict[str, TensorType]:
+    granted = grant_wishes(wishes, drafter.tensors)
+    if drafter.head is None:
+        return granted
+    require_quantised(kinds, wishes=bool(granted) and HEAD not in granted, weighed=False)
+    return drafter.head.types(granted)
 
 
 def _plan(
@@ -214,7 +246,10 @@ def _plan(
 ) -> Output:
     tensors = drafter.tensors
     weighed = importance is not None and kind.plain is None
-    chosen = choose_types(kind, drafter.config.sizes, tensors, wishes, weighed=weighed)
+    everywhere = () if drafter.head is None else (HEAD,)
+    chosen = choose_types(
+        kind, drafter.config.sizes, tensors, wishes, weighed=weighed, everywhere=everywhere
+    )
     types = [
         _left(kind, tensor, drafter) if found is None else found
         for tensor, found in zip(tensors, chosen, strict=True)

@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import numpy as np
 
 from ..ggml_types import BF16, F16, F32, TensorType
 from .faults import refuse_file
@@ -56,6 +58,26 @@ class Reader:
             piece = memoryview(buffer)[: count * row]
             self._fill(tensor, tensor.offset + first * row, piece)
             yield count, piece
+
+    def gather(
+        self, tensor: SourceTensor, rows: np.ndarray[Any, np.dtype[np.int64]], row: int, limit: int
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Yield (rows, bytes) of single rows of `row` bytes, counted from `tensor`'s offset, which ascend: at
+        most `limit` bytes, but at least one row.
+
+        Memory and errors as of `pieces`.
+        """
+        step = max(1, limit // row)
+        buffer = bytearray(min(step, len(rows)) * row)
+        for start in range(0, len(rows), step):
+            chosen = rows[start : start + step]
+            piece = memoryview(buffer)[: len(chosen) * row]
+            done = 0
+            for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
+                end = done + len(run) * row
+                self._fill(tensor, tensor.offset + int(run[0]) * row, piece[done:end])
+                done = end
+            yield len(chosen), piece
 
     def _fill(self, tensor: SourceTensor, offset: int, piece: memoryview) -> None:
         if tensor.data is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -87,6 +87,20 @@ class WithRow:
                 piece.data[at : at + len(row)] = row
             first += count
             yield piece
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """Rows `ids`, which ascend, of a larger matrix: the source begins where that does, and has their size."""
+
+    ids: np.ndarray[Any, np.dtype[np.int64]]
+
+    def pieces(
+        self, reader: Reader, source: SourceTensor, type: TensorType, rows: int, limit: int
+    ) -> Iterator[Piece]:
+        """Yield these rows."""
+        for count, data in reader.gather(source, self.ids, source.length // rows, limit):
+            yield Piece(count, data, type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from .._native import core
@@ -99,14 +99,18 @@ def choose_types(
     wishes: Mapping[str, TensorType],
     *,
     weighed: bool,
+    everywhere: Collection[str] = (),
 ) -> list[TensorType | None]:
     """Return each tensor's type, in order; None for one that llama-quantize leaves as it is.
 
-    Mixes are llama.cpp's own choice, but for those in `wishes` by tensor name; `weighed` tells that there
-    is an imatrix.
+    Mixes are llama.cpp's own choice, but for those in `wishes` by tensor name, which hold in plain outputs
+    for the tensors of `everywhere` only; `weighed` tells that there is an imatrix.
     """
     if output.plain is not None:
-        return [None if _is_left(tensor) else output.plain for tensor in tensors]
+        held = {name: kind for name, kind in wishes.items() if name in everywhere}
+        return [
+            None if _is_left(tensor) else held.get(tensor.name, output.plain) for tensor in tensors
+        ]
     if weighed:
         wishes = {**wishes, **_with_importance(output, sizes, tensors, wishes)}
     numbers = core().quantized_types(

@@ -1,7 +1,7 @@
 """What a person wishes for single tensors: `--tensor-type NAME=TYPE`, as llama-quantize reads it.
 
 NAME is a regular expression searched for anywhere in a tensor's GGUF name, in lower case (`attn_v`,
-`blk\\.[0-3]\\.ffn_down`); of several that match, the first one given counts.
+`blk\\.[0-3]\\.ffn_down`); of several that match, the first one given counts. `^output` is a trimmed head.
 """
 
 from __future__ import annotations

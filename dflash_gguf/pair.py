@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from ._native import core
 from .convert.target import Target, read_target
+from .draft_head import head_fault
 from .draft_layers import effective_layers
 from .errors import ModelError
 from .gguf_file import GgufFile
@@ -97,6 +98,9 @@ def _read_draft(file: GgufFile) -> Draft:
     for key in (*NEEDED_KEYS, *(WINDOW_KEYS if half else ())):
         if key not in file.fields:
             _fail(f"{file.path}: the key {key} is missing; {_OLDER_TOOL}")
+    fault = head_fault(file)
+    if fault is not None:
+        _fail(f"{file.path}: {fault}; convert the drafter again")
     taps = [tap for tap in file.array("dflash.target_layers") if type(tap) is int]
     block = file.integer("dflash.block_size")
     if not taps or len(taps) != file.count("dflash.target_layers") or block < 2:

@@ -51,6 +51,22 @@ def convert(
             help="Importance matrix of llama-imatrix, for quantised outputs.", show_default=False
         ),
     ] = None,
+    draft_vocab: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Give the drafter a head of its own for N tokens, made from the target's: drafting gets "
+            "faster, the answers stay the same. --tensor-type ^output=TYPE sets its type.",
+            show_default="it borrows the target's whole head",
+        ),
+    ] = None,
+    draft_vocab_text: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text whose most frequent tokens these are to be.",
+            show_default="the tokens the tokenizer found first",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Files are called NAME-TYPE.gguf.", show_default="the source's name"),
@@ -83,6 +99,8 @@ def convert(
             outfile=outfile,
             tensor_types=tensor_type or [],
             imatrix=imatrix,
+            draft_vocab=draft_vocab,
+            draft_vocab_text=draft_vocab_text,
             outtypes=[item.strip() for item in outtype.split(",") if item.strip()],
             name=name,
             model_card=model_card,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..draft_head import head_fault
 from ..draft_layers import Layer
 from ..gguf_file import GgufFile
 from ..pair import FORKS, NEEDED_KEYS, WINDOW_KEYS
@@ -68,8 +69,8 @@ def _tensors(file: GgufFile, count: int) -> Iterator[str]:
         yield f"{len(missing)} tensors are missing, such as {missing[0]}: llama.cpp will not load it"
     if unknown := sorted(names - allowed):
         yield f"{len(unknown)} tensors are unknown, such as {unknown[0]}: llama.cpp will not load it"
-    if "d2t" in names and "output.weight" not in names:
-        yield "it has d2t but no output.weight: its head cannot be the target's"
+    if "tokenizer.ggml.tokens" in file.fields and (fault := head_fault(file)) is not None:
+        yield fault
     if "token_embd.weight" in names and "output.weight" not in names:
         yield "it has its own embeddings and no head: llama.cpp takes the embeddings for the head too"
 

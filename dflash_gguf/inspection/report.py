@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..draft_head import describe_head
 from ..draft_layers import Layer, effective_layers
 from ..errors import DflashError, ModelError
 from ..gguf_file import GgufFile, Value
@@ -41,8 +42,8 @@ class Fit:
 class Report:
     """A file: its `family` (DFlash, DFlash2, DSpark, a fork's format, or none of these), sizes and keys.
 
-    `trained_known` tells that the file itself says how its layers were trained; `origin` holds what it says
-    of where it comes from.
+    `head` tells in words where its logits come from, `trained_known` that the file itself says how its
+    layers were trained; `origin` holds what it says of where it comes from.
     """
 
     path: str
@@ -55,6 +56,7 @@ class Report:
     types: list[TypeShare]
     tokens: int
     mask_token_id: int | None
+    head: str
     keys: list[Key]
     layers: list[Layer]
     trained_known: bool
@@ -88,6 +90,7 @@ def inspect_file(path: Path | str, target: Path | str | None = None) -> Report:
             types=_types(file),
             tokens=_tokens(file),
             mask_token_id=_mask(file),
+            head=_head(file) if drafter else "",
             keys=describe_keys(file) if drafter else [],
             layers=layers,
             trained_known=known,
@@ -143,6 +146,13 @@ def _mask(file: GgufFile) -> int | None:
     key = "tokenizer.ggml.mask_token_id"
     value = file.value(key) if key in file.fields else None
     return value if isinstance(value, int) else None
+
+
+def _head(file: GgufFile) -> str:
+    try:
+        return describe_head(file)
+    except ModelError as error:
+        return _without(file, error)
 
 
 def _origin(file: GgufFile) -> dict[str, Value]:

@@ -30,6 +30,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"  tensors: {', '.join(shares) or 'none'}"
     mask = "none" if report.mask_token_id is None else str(report.mask_token_id)
     yield f"  vocabulary of {report.tokens:,} tokens, mask token {mask}"
+    if report.head:
+        yield f"  head: {report.head}"
     yield from _section("keys", (_key(key.key, key.value, key.meaning) for key in report.keys))
     yield from _section("layers", _layers(report))
     yield from _section("origin", (f"{key} = {_short(v)}" for key, v in report.origin.items()))
