@@ -34,6 +34,7 @@ Model::Model(const std::string & path, const ModelParams & params) : model_(null
     std::vector<ggml_backend_dev_t> devices = find_devices(params.devices);
     llama_model_params raw = llama_model_default_params();
     raw.n_gpu_layers = params.n_gpu_layers;
+    raw.vocab_only = params.vocab_only;
     raw.progress_callback = on_progress;
     raw.progress_callback_user_data = const_cast<std::function<bool(float)> *>(&params.progress);
     if (!params.devices.empty()) {

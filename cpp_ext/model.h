@@ -16,6 +16,7 @@ struct ModelParams {
     int n_gpu_layers = 0;                // -1: all
     std::vector<std::string> devices;    // empty: llama.cpp's choice
     std::function<bool(float)> progress; // 0..1; false stops the load
+    bool vocab_only = false;             // see Vocabulary
 };
 
 class Model {
@@ -54,6 +55,21 @@ class Model {
 
   private:
     std::unique_ptr<llama_model, void (*)(llama_model *)> model_;
+};
+
+// A GGUF's vocabulary without the weights. No Model: a context for one would end the process.
+class Vocabulary {
+  public:
+    // Throws std::runtime_error as Model does.
+    explicit Vocabulary(const std::string & path) : model_(path, ModelParams{0, {}, nullptr, true}) {}
+
+    int n_vocab() const { return model_.n_vocab(); }
+
+    // Ids of a text, its special tokens parsed.
+    std::vector<Token> tokenize(const std::string & text) const { return model_.tokenize(text, false, true); }
+
+  private:
+    Model model_;
 };
 
 } // namespace dflash

@@ -112,6 +112,10 @@ void bind_model(py::module_ & m) {
                 return py::bytes(model.piece(token, special));
             },
             py::arg("token"), py::arg("special") = false);
+    py::class_<Vocabulary>(m, "Vocabulary")
+        .def(py::init<const std::string &>(), py::arg("path"), release_gil())
+        .def_property_readonly("n_vocab", &Vocabulary::n_vocab)
+        .def("tokenize", &Vocabulary::tokenize, py::arg("text"), release_gil());
 }
 
 void bind_contexts(py::module_ & m) {
