@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..gguf_file import GgufFile
-from .fields import Field, i32_array, string, string_array, u32
+from .fields import Field, string, string_array, u32
 
 # stands in the cards we write: these tell of our files, not of the checkpoint they lie beside
 MARK = "<!-- written by dflash-gguf convert --model-card -->"
@@ -58,21 +58,29 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], list[str]]:
         writer = gguf.GGUFWriter(None, "dflash")
         gguf.Metadata.load(None, folder, "unnamed").set_gguf_meta_model(writer)
         found = {key: value.value for key, value in writer.kv_data[0].items()}
-        carried = {key: value for key, value in found.items() if key.startswith(_CARRIED)}
-        for value in carried.values():
-            _encode(value)
     except Exception as error:  # noqa: BLE001  a card may hold anything, and is no reason to stop
         first = str(error).split("\n")[0]
         return {}, [f"README.md's front matter is not read ({type(error).__name__}: {first})"]
-    return carried, []
+    carried = {key: value for key, value in found.items() if key.startswith(_CARRIED)}
+    odd = {key for key, value in carried.items() if not _is_plain(value)}
+    warnings = [
+        f"{key} of README.md is left out, for it is {carried[key]!r}" for key in sorted(odd)
+    ]
+    return {key: value for key, value in carried.items() if key not in odd}, warnings
+
+
+def _is_plain(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return bool(items) and (
+        all(isinstance(item, str) for item in items)
+        or (not isinstance(value, list) and type(value) is int and 0 <= value < 1 << 32)
+    )
 
 
 def _encode(value: Any) -> Field:
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return string_array(value)
     if isinstance(value, list):
-        return i32_array(value)
-    return u32(value) if isinstance(value, int) else string(str(value))
+        return string_array(value)
+    return u32(value) if isinstance(value, int) else string(value)
 
 
 def _from_target(target: GgufFile) -> dict[str, Any]:

@@ -133,13 +133,14 @@ def _guess_model(folder: Path, drafter: DraftConfig) -> _Model:
 def _name(folder: Path) -> dict[str, str]:
     import gguf
 
+    metadata: Any = gguf.Metadata
     repository = repository_of(folder)
     if repository is None:
-        return {"name": gguf.Metadata.id_to_title(folder.absolute().name)}
+        return {"name": metadata.id_to_title(folder.absolute().name)}
     organization, name = repository.split("/")
     return {
-        "name": gguf.Metadata.id_to_title(name),
-        "organization": gguf.Metadata.id_to_title(organization),
+        "name": metadata.id_to_title(name),
+        "organization": metadata.id_to_title(organization),
         "repo_url": f"https://huggingface.co/{repository}",
     }
 

@@ -2,28 +2,77 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from dflash_gguf.convert import convert
+
+from .convert.made import make_checkpoint, make_config, make_target
 from .support.random_pairs import Pair
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel built from it."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    """A folder with the sdist, and the wheel built from it; one for all workers of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist"
+    with (folder.parent / "dist.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(folder.glob("*.whl")):
+            command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
+            done = subprocess.run([*command, ROOT], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder
+
+
+@pytest.fixture(scope="session")
+def programs(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment where the wheel is installed, and this one's other packages."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (wheel,) = dist.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install"]
+    done = subprocess.run(
+        [*pip, "--quiet", "--no-deps", "--no-index", str(wheel)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # after its own packages, and without an editable install of the clone: .pth files there are not read
+    (site,) = folder.glob("lib/python*/site-packages")
+    others = dict.fromkeys(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
+    (site / "others.pth").write_text("\n".join(others))
+    return folder / "bin"
+
+
+def in_shell(command: str, programs: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a folder as someone would who installed the wheel."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment |= {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "HF_HUB_CACHE": str(folder / "no cache"),
+    }
+    return subprocess.run(
+        command,
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+    )
 
 
 def test_sdist_holds_the_sources_and_no_more(dist: Path) -> None:
@@ -33,6 +82,7 @@ def test_sdist_holds_the_sources_and_no_more(dist: Path) -> None:
     assert {
         "cpp_ext/session.cpp",
         "convert/pipeline.py",
+        "convert/registry.toml",
         "dflash_gguf/engine.py",
         "LICENSE",
     } <= names
@@ -45,6 +95,7 @@ def test_wheel_holds_the_package_and_neither_libllama_nor_the_tiny_pair(dist: Pa
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert "dflash_gguf/convert/pipeline.py" in names
+    assert "dflash_gguf/convert/registry.toml" in names
     assert "dflash_gguf/py.typed" in names
     assert (
         len([name for name in names if name.startswith("dflash_gguf/_core.") and ".so" in name])
@@ -56,35 +107,38 @@ def test_wheel_holds_the_package_and_neither_libllama_nor_the_tiny_pair(dist: Pa
     assert all(name.startswith(("dflash_gguf/", "dflash_gguf-")) for name in names)
 
 
-def test_wheel_works_outside_the_clone(dist: Path, hybrid: Pair, tmp_path: Path) -> None:
-    (wheel,) = dist.glob("*.whl")
-    site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    # an editable install of the clone, if there is one, would be found first
-    code = (
-        "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ScikitBuild' not in type(f).__name__]; "
-        "import dflash_gguf, dflash_gguf.__main__ as m; "
-        "assert dflash_gguf.__file__.startswith(sys.argv.pop(1)); m.main()"
-    )
-    arguments = [
-        "run",
-        "-m",
-        str(hybrid.target),
-        "-md",
-        str(hybrid.draft),
-        "-p",
-        "hello",
-        "-n",
-        "12",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(site), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(site)},
-    )
+def test_wheel_works_outside_the_clone(programs: Path, hybrid: Pair, tmp_path: Path) -> None:
+    code = "import dflash_gguf; print(dflash_gguf.__file__)"
+    done = in_shell(f"python -c '{code}'", programs, tmp_path)
+    assert Path(done.stdout).is_relative_to(programs.parent), done.stderr
+    command = f"dflash-gguf run -m '{hybrid.target}' -md '{hybrid.draft}' -p hello -n 12"
+    done = in_shell(command, programs, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "12 tok" in done.stderr
+
+
+def test_the_literal_command(programs: Path, tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "Small-DFlash", make_config())
+    target = make_target(folder / "target.gguf")
+    done = in_shell("dflash-gguf convert model.safetensors", programs, folder)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "target.gguf is the only one near that fits" in done.stderr
+    expected = convert(folder, target, outdir=tmp_path / "expected")
+    assert {path.name for path in folder.glob("*.gguf")} == {
+        "target.gguf",
+        *(written.path.name for written in expected),
+    }
+    for written in expected:
+        name = written.path.name
+        assert (folder / name).read_bytes() == written.path.read_bytes()
+        done = in_shell(f"dflash-gguf inspect {name} --target target.gguf", programs, folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_literal_command_without_a_target(programs: Path, tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "Small-DFlash", make_config())
+    done = in_shell("dflash-gguf convert model.safetensors", programs, folder)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+    assert "dflash-gguf convert model.safetensors --target TARGET.gguf" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
