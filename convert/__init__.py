@@ -5,8 +5,9 @@ and read the files), config.py with families.py, variants.py, keys.py, layers.py
 lookup.py, registry.py, folder_target.py and target.py (which target, and does it fit?), tensors.py with expected.py and
 recipes.py (names, shapes and how each is made), borrowed.py (what comes from the target's weights), names.py (where
 to), types.py (a type for each tensor) with wishes.py and importance.py, metadata.py, card.py, digests.py, vocabulary.py
-and fields.py (key/values), output.py, stream.py and writer.py (the files), model_card.py (their README.md), driven by
-pipeline.py. `quantize` is in requantize.py. Errors are made in faults.py.
+and fields.py (key/values; gguf_package.py gives what PyPI's gguf knows), output.py, stream.py and writer.py (the
+files), model_card.py (their README.md), driven by pipeline.py. `quantize` is in requantize.py. Errors are made in
+faults.py.
 
 A new family gets its entry in families.py, its keys in variants.py and metadata.py, its tensors in expected.py.
 """

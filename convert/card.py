@@ -9,6 +9,7 @@ from typing import Any
 
 from ..gguf_file import GgufFile
 from .fields import Field, string, string_array, u32
+from .gguf_package import gguf_package
 
 # stands in the cards we write: these tell of our files, not of the checkpoint they lie beside
 MARK = "<!-- written by dflash-gguf convert --model-card -->"
@@ -50,8 +51,7 @@ def find_card(folder: Path) -> Path | None:
 
 
 def _read_card(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    import gguf
-
+    gguf = gguf_package()
     try:
         if find_card(folder) is None:
             return {}, []

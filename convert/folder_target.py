@@ -18,6 +18,7 @@ from ..gguf_file import GgufFile
 from .config import DraftConfig
 from .faults import refuse, refuse_file
 from .files import read_json
+from .gguf_package import gguf_package
 from .hub import repository_of
 from .keys import Keys
 
@@ -131,9 +132,7 @@ def _guess_model(folder: Path, drafter: DraftConfig) -> _Model:
 
 
 def _name(folder: Path) -> dict[str, str]:
-    import gguf
-
-    metadata: Any = gguf.Metadata
+    metadata = gguf_package().Metadata
     repository = repository_of(folder)
     if repository is None:
         return {"name": metadata.id_to_title(folder.absolute().name)}
@@ -146,8 +145,7 @@ def _name(folder: Path) -> dict[str, str]:
 
 
 def _write_description(folder: Path, model: _Model, path: Path) -> None:
-    import gguf
-
+    gguf = gguf_package()
     tokenizer = read_json(folder / "tokenizer.json")
     tokens, kinds = _tokens(folder / "tokenizer.json", tokenizer, model.vocab_size)
     writer = gguf.GGUFWriter(path, model.architecture)

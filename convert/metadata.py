@@ -7,6 +7,7 @@ from importlib import metadata
 
 from .config import DraftConfig
 from .fields import Field, boolean, boolean_array, f32, i32_array, string, u32
+from .gguf_package import gguf_package
 from .rope import Rope
 from .target import Target
 
@@ -56,8 +57,7 @@ def describe_model(
 
 def describe_file(name: str, parameters: int) -> dict[str, Field]:
     """Return the general.* keys that all output files have."""
-    import gguf
-
+    gguf = gguf_package()
     return {
         "general.architecture": string(ARCHITECTURE),
         "general.type": string("model"),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,8 @@ from dflash_gguf.convert import convert
 from dflash_gguf.errors import ConvertError
 from dflash_gguf.gguf_file import GgufFile
 
+from ..support.command import command
+from ..support.tiny import ROOT, Tiny
 from .made import make_checkpoint, make_config, make_d2t, make_target, make_weights
 from .test_folder_target import make_folder
 from .test_options import CARD
@@ -115,6 +121,37 @@ def test_a_card_for_publishing(draft: Path, target: Path, tmp_path: Path) -> Non
     assert str(tmp_path) not in body
 
 
+def test_the_cards_own_command(tiny: Tiny, tmp_path: Path) -> None:
+    convert(
+        ROOT / "draft",
+        tiny.target,
+        outdir=tmp_path,
+        outtypes=["bf16", "q8_0"],
+        name="it",
+        model_card=True,
+    )
+    (line,) = re.findall(r"^dflash-gguf (run .*)$", written_card(tmp_path)[1], re.MULTILINE)
+    words = [str(tiny.target) if word == "TARGET.gguf" else word for word in shlex.split(line)]
+    assert words[-1] == "it-Q8_0.gguf"  # the smallest
+    done = command(*words, "-p", "1 + 1 =", "-n", 4, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "accept" in done.stderr
+
+
+def test_an_old_gguf_package(
+    draft: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # C16
+    out = tmp_path / "out"
+    versions = {"gguf": "0.18.9"}
+    monkeypatch.setattr(metadata, "version", lambda name: versions[name])
+    with pytest.raises(ConvertError, match=r"gguf has the version 0\.18\.9; expected gguf 0\.19"):
+        convert(draft, target, outdir=out)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ConvertError, match=r"gguf is not installed; expected gguf 0\.19 or newer"):
+        convert(draft, target, outdir=out)
+    assert not out.exists()
+
+
 def test_a_card_tells_the_options(draft: Path, target: Path, tmp_path: Path) -> None:
     convert(
         draft,
@@ -128,8 +165,8 @@ def test_a_card_tells_the_options(draft: Path, target: Path, tmp_path: Path) -> 
     front, body = written_card(tmp_path / "out")
     assert "| it's.gguf | Q8_0 |" in body
     assert "--draft 'it'\"'\"'s.gguf'\n" in body
-    command = "dflash-gguf convert model.safetensors --target target.gguf --outtype q8_0"
-    assert f"\n{command} --tensor-type fc=f32 --name 'a b'\n" in body
+    said = "dflash-gguf convert model.safetensors --target target.gguf --outtype q8_0"
+    assert f"\n{said} --tensor-type fc=f32 --name 'a b'\n" in body
     assert front["license"] == "apache-2.0"
 
 
