@@ -242,18 +242,40 @@ def test_a_part_that_is_of_another_file(hub: Hub, tmp_path: Path) -> None:
     check_outcome(tmp_path)
 
 
-def test_progress_on_a_terminal(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def slow(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """A server that takes its time, and is this process's Hub."""
     for name, value in variables(hub, tmp_path / "home").items():
         monkeypatch.setenv(name, value)
     for name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     hub.pause = 0.5
+    return hub
+
+
+def test_progress_on_a_terminal(slow: Hub, tmp_path: Path) -> None:
     with Terminal("convert", *ARGUMENTS, "--outdir", tmp_path / "work") as terminal:
         seen = f"fetching lab/Small-DFlash: {WEIGHTS}"
         screen = terminal.wait_for(lambda text: seen in text, "progress of the fetching")
         assert "%" in screen
         assert terminal.end() == 0
         assert "it/s" not in terminal.screen  # no other bar in between
+    check_outcome(tmp_path)
+
+
+def test_an_interrupt_keeps_what_has_come(slow: Hub, tmp_path: Path) -> None:
+    with Terminal("convert", *ARGUMENTS, "--outdir", tmp_path / "work") as terminal:
+        seen = f"fetching lab/Small-DFlash: {WEIGHTS}"
+        terminal.wait_for(lambda text: seen in text, "progress of the fetching")
+        terminal.send("\x03")
+        assert terminal.end() == 130
+    (part,) = blobs(tmp_path).glob("*.incomplete")
+    kept = part.stat().st_size
+    assert 0 < kept < len(served(tmp_path))
+    slow.pause = 0
+    done = run(slow, tmp_path / "work", *ARGUMENTS)
+    assert done.returncode == 0, done.stderr
+    assert f"{WEIGHTS}@{kept}" in slow.asked
     check_outcome(tmp_path)
 
 
