@@ -128,7 +128,7 @@ def make_drill(pool: Pool) -> Piece:
     for _ in range(pool.rng.choice((3, 4))):
         kind = pool.rng.choice("+-x")
         if kind == "x":
-            a, b = pool.number(10, 40), pool.rng.randint(2, 4)
+            a, b = pool.number(10, 49), pool.rng.randint(2, 4)
         elif kind == "+":
             a, b = pool.number(10, 100), pool.number(10, 99)
         else:
@@ -149,7 +149,7 @@ def make_arithmetic(pool: Pool) -> Piece:
     think = [f"The question is about the {thing} of {name}."]
     brief: list[str] = []
     if rng.random() < 0.3:
-        a, k = pool.number(10, 40), rng.randint(2, 4)
+        a, k = pool.number(10, 49), rng.randint(2, 4)
         said.append(pool.template(START_TIMES).format(n=name, a=a, k=k, o=thing))
         total = a * k
         think += [f"{name} has {k} times {a} {thing}, so multiply.", times_steps(a, k)]

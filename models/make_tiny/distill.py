@@ -23,7 +23,7 @@ from .target import load_target, schedule
 from .tokenizer import MASK, load_tokenizer
 
 RANKS = 2
-STEPS = 500
+STEPS = 700
 TEXTS_PER_STEP = 16  # of one process
 ANCHORS = 16  # of one text
 FADE = 7.0  # the weight of draft position k is exp(-(k - 1) / FADE)

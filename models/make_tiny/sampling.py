@@ -16,11 +16,11 @@ from .text import training_stream
 from .tokenizer import load_tokenizer
 
 RANKS = 2
-TEXTS = 3000
+TEXTS = 4000
 BATCH = 125
 LIMIT = 300
 # few questions, so that the drafter is better at some kinds of prompt than at others
-MIXTURE = {"arithmetic": 0.53, "code": 0.42, "qa": 0.05}
+MIXTURE = {"arithmetic": 0.54, "code": 0.36, "qa": 0.10}
 
 
 def _worker(rank: int, folder: str, seed: int, texts: int) -> None:

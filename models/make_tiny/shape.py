@@ -57,7 +57,7 @@ def draft_config(mask_id: int) -> dict[str, object]:
         "hidden_act": "silu",
         "hidden_size": HIDDEN,
         "initializer_range": 0.02,
-        "intermediate_size": 1024,
+        "intermediate_size": 512,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
         "max_position_embeddings": CONTEXT,
         "max_window_layers": 3,

@@ -107,7 +107,7 @@ def training_stream(
 
 def held_out_prompts(seed: int) -> list[Dialogue]:
     """The held-out prompts, thinking on, in a fixed order."""
-    rng = random.Random(f"held-out {seed}")
+    rng = random.Random(f"test {seed}")
     return [
         make_dialogue(rng, held=True, kind=kind, think=True)
         for kind, count in HELD_OUT.items()
