@@ -2,6 +2,7 @@
 // (benchmarks); the round does not know which.
 #pragma once
 
+#include "sampler.h"
 #include "target.h"
 
 #include <optional>
@@ -15,7 +16,8 @@ struct DraftRequest {
     llama_pos pos;
     Token anchor;
     int count;
-    std::vector<Token> drafted; // result: at most `count`
+    std::vector<Token> drafted;        // result: at most `count`
+    const Sampler * sampler = nullptr; // chooses among the draft's logits as it will among the target's
 };
 
 class Drafter {

@@ -123,7 +123,13 @@ void ModelDrafter::draft(std::vector<DraftRequest> & requests) {
     int row = 0;
     for (DraftRequest & request : requests) {
         for (int i = 1; i <= request.count; ++i) {
-            const Token token = argmax(context_->logits(row + i), context_->model().n_vocab());
+            const float * logits = context_->logits(row + i);
+            const int n_vocab = context_->model().n_vocab();
+            const std::vector<Token> & before = request.drafted;
+            const Token token = request.sampler
+                                    ? request.sampler->choose(logits, n_vocab, request.pos + i, before.data(),
+                                                              static_cast<int>(before.size()))
+                                    : argmax(logits, n_vocab);
             if (token < 0) {
                 break; // not a number: nothing after it can be trusted either
             }

@@ -7,6 +7,7 @@
 #include "session.h"
 #include "stand_ins.h"
 
+#include <algorithm>
 #include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -74,6 +75,41 @@ void bind_decisions(py::module_ & m) {
               const Cut cut = cut_output(tokens, remaining, stops);
               return py::make_tuple(cut.keep, cut.finish);
           });
+}
+
+void bind_sampling(py::module_ & m) {
+    py::class_<Sampling>(m, "Sampling")
+        .def(py::init<>())
+        .def_readwrite("temperature", &Sampling::temperature)
+        .def_readwrite("top_k", &Sampling::top_k)
+        .def_readwrite("typical", &Sampling::typical)
+        .def_readwrite("top_p", &Sampling::top_p)
+        .def_readwrite("min_p", &Sampling::min_p)
+        .def_readwrite("repeat", &Sampling::repeat)
+        .def_readwrite("frequency", &Sampling::frequency)
+        .def_readwrite("presence", &Sampling::presence)
+        .def_readwrite("last_n", &Sampling::last_n)
+        .def_readwrite("bias", &Sampling::bias)
+        .def_readwrite("seed", &Sampling::seed);
+    m.def("gumbel", &gumbel, py::arg("seed"), py::arg("position"), py::arg("token"));
+    m.def(
+        "choose",
+        [](const Sampling & sampling,
+           const py::array_t<float, py::array::c_style | py::array::forcecast> & logits,
+           std::int32_t position, const std::vector<Token> & text, const std::vector<Token> & after) {
+            const int n = static_cast<int>(logits.size());
+            const auto inside = [n](Token token) { return token >= 0 && token < n; };
+            if (!std::all_of(text.begin(), text.end(), inside) ||
+                !std::all_of(after.begin(), after.end(), inside) ||
+                !std::all_of(sampling.bias.begin(), sampling.bias.end(),
+                             [&](const auto & entry) { return inside(entry.first); })) {
+                throw std::invalid_argument("a token is outside the vocabulary of " + std::to_string(n));
+            }
+            return Sampler(sampling, text)
+                .choose(logits.data(), n, position, after.data(), static_cast<int>(after.size()));
+        },
+        py::arg("sampling"), py::arg("logits"), py::arg("position"), py::arg("text") = std::vector<Token>{},
+        py::arg("after") = std::vector<Token>{}, "The token a sampler chooses from logits [n_vocab].");
 }
 
 void bind_model(py::module_ & m) {
@@ -187,7 +223,7 @@ void bind_drafters(py::module_ & m) {
                const std::vector<std::tuple<llama_seq_id, llama_pos, Token, int>> & turns) {
                 std::vector<DraftRequest> requests;
                 for (const auto & [seq, pos, anchor, count] : turns) {
-                    requests.push_back({seq, pos, anchor, count, {}});
+                    requests.push_back({seq, pos, anchor, count, {}, nullptr});
                 }
                 drafter.draft(requests);
                 std::vector<std::vector<Token>> drafted;
@@ -201,7 +237,7 @@ void bind_drafters(py::module_ & m) {
         .def(
             "block_logits",
             [](ModelDrafter & drafter, llama_seq_id seq, llama_pos pos, Token anchor, int count) {
-                std::vector<DraftRequest> request{{seq, pos, anchor, count, {}}};
+                std::vector<DraftRequest> request{{seq, pos, anchor, count, {}, nullptr}};
                 drafter.draft(request);
                 return copy_rows(drafter.block_logits(0), count + 1, drafter.context().model().n_vocab());
             },
@@ -248,10 +284,11 @@ void bind_session(py::module_ & m) {
         .def(
             "add",
             [](Session & session, std::vector<Token> prompt, int max_tokens, int block,
-               std::unordered_set<Token> stops) {
-                return session.add(std::move(prompt), {max_tokens, block, std::move(stops)});
+               std::unordered_set<Token> stops, const Sampling & sampling) {
+                return session.add(std::move(prompt), {max_tokens, block, std::move(stops)}, sampling);
             },
-            py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"))
+            py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"),
+            py::arg("sampling") = Sampling{})
         .def("step", &Session::step, release_gil())
         .def("remove", &Session::remove, py::arg("id"))
         .def("counters", [](const Session & session, llama_seq_id id) { return session.counters(id); })
@@ -278,6 +315,7 @@ PYBIND11_MODULE(_core, m) {
     m.def("devices", &devices);
     m.def("publishes_features", &publishes_features, py::arg("architecture"));
     bind_decisions(m);
+    bind_sampling(m);
     bind_model(m);
     bind_contexts(m);
     bind_drafters(m);

@@ -1,8 +1,8 @@
 // One answer in the making: its place in the caches, its limits and its counters.
 #pragma once
 
-#include "decide.h"
 #include "llama.h"
+#include "sampler.h"
 
 #include <cstdint>
 #include <unordered_set>
@@ -39,6 +39,7 @@ struct Sequence {
     llama_seq_id id = 0;
     std::vector<Token> prompt;
     Limits limits;
+    Sampler sampler;
     Counters counters;
     llama_pos n_past = 0; // positions in the caches
     Token anchor = 0;     // last emitted token, not in the caches yet

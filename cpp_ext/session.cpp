@@ -48,7 +48,7 @@ Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafte
             "the target's context has fewer output rows than sequences x block");
 }
 
-llama_seq_id Session::add(std::vector<Token> prompt, Limits limits) {
+llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sampling) {
     const int n_vocab = target_->context().model().n_vocab();
     const int n_prompt = static_cast<int>(prompt.size());
     require(n_prompt > 0, "the prompt is empty");
@@ -64,6 +64,12 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits) {
     require(limits.max_tokens >= 1,
             "max_tokens is " + std::to_string(limits.max_tokens) + ", at least 1 is needed");
 
+    for (const auto & [token, value] : sampling.bias) {
+        require(token >= 0 && token < n_vocab, "the bias of token " + std::to_string(token) +
+                                                   " is outside the vocabulary of " +
+                                                   std::to_string(n_vocab));
+    }
+
     llama_seq_id id = 0; // the lowest free one: ids stay compact
     while (sequences_.count(id) != 0) {
         ++id;
@@ -73,6 +79,7 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits) {
     Sequence & sequence = sequences_[id];
     sequence.id = id;
     sequence.counters.prompt_tokens = n_prompt;
+    sequence.sampler = Sampler(std::move(sampling), prompt);
     sequence.prompt = std::move(prompt);
     sequence.limits = std::move(limits);
     sequence.limits.max_tokens = std::min(sequence.limits.max_tokens, n_ctx() - n_prompt);
@@ -115,7 +122,8 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     const FeatureRows rows{sequence.id, sequence.n_past, 0, count};
     sequence.n_past += count;
     if (!sequence.prefilling()) {
-        sequence.anchor = chosen(0);
+        sequence.anchor = chosen(0, sequence, n_prompt);
+        sequence.sampler.accept({sequence.anchor});
     }
     inject({rows});
     const std::int64_t end = now_ns();
@@ -155,7 +163,8 @@ std::vector<Session::Turn> Session::plan() {
         }
         width = std::max(width, plan_width(sequence.limits.block, sequence.remaining()));
         room = std::min(room, n_ctx() - sequence.n_past);
-        turns.push_back({&sequence, {sequence.id, sequence.n_past, sequence.anchor, 0, {}}});
+        turns.push_back(
+            {&sequence, {sequence.id, sequence.n_past, sequence.anchor, 0, {}, &sequence.sampler}});
     }
     // A recurrent target decodes unequal widths in separate passes: there all sequences share one.
     const bool shared = target_->context().model().has_state();
@@ -207,9 +216,11 @@ void Session::verify(std::vector<Turn> & turns) {
     target_->context().logits(0); // waits for a device, so that its time counts here
 }
 
-Token Session::chosen(int row) const {
+Token Session::chosen(int row, const Sequence & sequence, llama_pos position, const Token * after,
+                      int n_after) const {
     const Context & context = target_->context();
-    const Token best = argmax(context.logits(row), context.model().n_vocab());
+    const Token best =
+        sequence.sampler.choose(context.logits(row), context.model().n_vocab(), position, after, n_after);
     if (best < 0) {
         throw std::runtime_error("the target's logits are not numbers; its file may be damaged");
     }
@@ -222,8 +233,10 @@ Output Session::accept(Turn & turn) {
     const int n_drafted = static_cast<int>(drafted.size());
     const std::optional<int> forced =
         n_drafted > 0 ? drafter_->forced_accept(sequence.id, n_drafted) : std::nullopt;
-    const Accepted taken = forced ? Accepted{*forced, chosen(turn.row + *forced)}
-                                  : accept_greedy(drafted, [&](int i) { return chosen(turn.row + i); });
+    const auto choose = [&](int i) {
+        return chosen(turn.row + i, sequence, turn.request.pos + 1 + i, drafted.data(), i);
+    };
+    const Accepted taken = forced ? Accepted{*forced, choose(*forced)} : accept_greedy(drafted, choose);
     turn.accepted = taken.count;
     std::vector<Token> tokens(drafted.begin(), drafted.begin() + taken.count);
     tokens.push_back(taken.bonus);
@@ -233,6 +246,7 @@ Output Session::accept(Turn & turn) {
     sequence.counters.count_round(n_drafted, cut.keep - 1, cut.keep);
     sequence.counters.last_token_ns = now_ns();
     sequence.finish = cut.finish;
+    sequence.sampler.accept(tokens);
     sequence.anchor = tokens.back();
     sequence.n_past += cut.keep;
     return {sequence.id, std::move(tokens), cut.finish};

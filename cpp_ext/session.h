@@ -37,7 +37,7 @@ class Session {
     // Queue a prompt; returns the sequence's id. Throws std::invalid_argument, naming the numbers, for a
     // prompt that is empty, holds an unknown token or leaves no room in the context, a block out of range,
     // or when every sequence is taken.
-    llama_seq_id add(std::vector<Token> prompt, Limits limits);
+    llama_seq_id add(std::vector<Token> prompt, Limits limits, Sampling sampling = {});
 
     // One prefill chunk of the first waiting sequence, if any, then one round of all that decode.
     // Finished sequences stay, idle, until removed.
@@ -67,7 +67,8 @@ class Session {
     void draft(std::vector<Turn> & turns);
     void verify(std::vector<Turn> & turns);
     Output accept(Turn & turn);
-    Token chosen(int row) const;
+    Token chosen(int row, const Sequence & sequence, llama_pos position, const Token * after = nullptr,
+                 int n_after = 0) const;
     void commit(const std::vector<Turn> & turns);
     void inject(const std::vector<FeatureRows> & rows);
     void give_up_drafting(const std::string & why);

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
     from .loading import Options, load
+    from .sampling import Sampling
     from .stats import Stats
     from .worker import Worker
 
@@ -29,6 +30,7 @@ __all__ = [
     "ModelError",
     "Options",
     "ResourceError",
+    "Sampling",
     "Stats",
     "UsageError",
     "Worker",
@@ -39,6 +41,7 @@ _HOMES = {
     "Answer": "answer",
     "Chunk": "answer",
     "Engine": "engine",
+    "Sampling": "sampling",
     "Stats": "stats",
     "Worker": "worker",
     "load": "loading",

@@ -39,6 +39,28 @@ def convert_rows(
     importance: Buffer | None = None,
 ) -> int: ...
 def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
+def gumbel(seed: int, position: int, token: int) -> float: ...
+def choose(
+    sampling: Sampling,
+    logits: NDArray[np.float32],
+    position: int,
+    text: Sequence[int] = ...,
+    after: Sequence[int] = ...,
+) -> int: ...
+
+class Sampling:
+    temperature: float
+    top_k: int
+    typical: float
+    top_p: float
+    min_p: float
+    repeat: float
+    frequency: float
+    presence: float
+    last_n: int
+    bias: list[tuple[int, float]]
+    seed: int
+
 def later_cells(
     positions: Sequence[int], cells: Sequence[int], per_stream: int
 ) -> list[tuple[int, int, int]]: ...
@@ -169,7 +191,13 @@ class Session:
     times: Times
     def __init__(self, target: Target, drafter: Drafter | None, max_block: int) -> None: ...
     def add(
-        self, prompt: Sequence[int], *, max_tokens: int, block: int, stops: Iterable[int]
+        self,
+        prompt: Sequence[int],
+        *,
+        max_tokens: int,
+        block: int,
+        stops: Iterable[int],
+        sampling: Sampling = ...,
     ) -> int: ...
     def step(self) -> list[Output]: ...
     def remove(self, id: int) -> None: ...

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .answer import Answer
     from .engine import Engine, Prompt
+    from .sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Turns:
     max_tokens: int | None = None
     block: int | None = None
     template: dict[str, Any] = field(default_factory=dict)
+    sampling: Sampling | None = None
     quiet: bool = False
 
 
@@ -33,7 +35,11 @@ def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
     second one raises KeyboardInterrupt.
     """
     answer = engine.start(
-        prompt, max_tokens=turns.max_tokens, block=turns.block, template=turns.template
+        prompt,
+        max_tokens=turns.max_tokens,
+        block=turns.block,
+        sampling=turns.sampling,
+        template=turns.template,
     )
     warned = len(engine.warnings)
     try:
@@ -48,7 +54,7 @@ def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
     for warning in engine.warnings[warned:]:
         say(f"warning: {warning}")
     if not turns.quiet:
-        _summarise(engine, answer)
+        _summarise(engine, answer, turns)
     return answer
 
 
@@ -86,11 +92,16 @@ def warn_without_template(engine: Engine, turns: Turns) -> None:
         say("warning: the target has no chat template; the prompt is taken as plain text")
 
 
-def _summarise(engine: Engine, answer: Answer) -> None:
+def _summarise(engine: Engine, answer: Answer, turns: Turns) -> None:
     if len(answer.prompt) + len(answer.tokens) >= engine.n_ctx:
         say(f"note: the context of {engine.n_ctx} tokens is full; a larger one: -c")
     if answer.stats is not None:
-        say(answer.stats.line())
+        seed = (
+            ""
+            if turns.sampling is None or turns.sampling.greedy
+            else f" · seed {turns.sampling.seed}"
+        )
+        say(answer.stats.line() + seed)
 
 
 def _piped() -> Callable[[], str | None]:

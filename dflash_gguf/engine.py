@@ -16,6 +16,7 @@ from ._native import core
 from .answer import Answer, Chunk
 from .errors import DflashError, ResourceError, UsageError
 from .prompt import Prompter
+from .sampling import Sampling
 from .stats import Stats, finish_reason
 from .template import Message
 
@@ -125,6 +126,7 @@ class Engine:
         *,
         max_tokens: int | None = None,
         block: int | None = None,
+        sampling: Sampling | None = None,
         ignore_end: bool = False,
         raw: bool = False,
         template: Mapping[str, Any] | None = None,
@@ -135,12 +137,14 @@ class Engine:
             prompt: as for `encode`, as are `raw` and `template`.
             max_tokens: tokens to write at most, an end token included; default: up to the context's edge.
             block: rows of a verify, 1 (no drafts) to the engine's widest; default: `Engine.block`.
+            sampling: how tokens are chosen; default: greedy.
             ignore_end: go on after end tokens (for measurements).
 
         Raises UsageError, naming the numbers, if the request does not fit the engine, ResourceError if the
         prompt does not fit the context or no further answer can be taken.
         """
         parts = self._open()
+        chosen = sampling or Sampling()
         width = self.block if block is None else _whole("block", block)
         limit = self.n_ctx if max_tokens is None else _whole("max_tokens", max_tokens)
         tokens = self.encode(prompt, raw=raw, template=template)
@@ -148,7 +152,11 @@ class Engine:
         stops = frozenset() if ignore_end else self._ends
         try:
             number = parts.session.add(
-                tokens, max_tokens=min(limit, self.n_ctx), block=width, stops=set(stops)
+                tokens,
+                max_tokens=min(limit, self.n_ctx),
+                block=width,
+                stops=set(stops),
+                sampling=chosen.native(),
             )
         except ValueError as error:
             raise UsageError(str(error)) from None

@@ -57,6 +57,18 @@ def test_the_drafter_changes_nothing_but_the_statistics(pair: Pair) -> None:
     assert len(texts) == 1
 
 
+def test_a_seed_gives_one_text_and_is_told(dense: Pair) -> None:
+    sampled = ["--temp", 1.2, "--top-k", 50, "--top-p", 0.95, "--min-p", 0.01, "-l", "200-inf"]
+    arguments = ["run", "-m", dense.target, "-p", "Tell me", "-n", 30, "-c", 512, *sampled]
+    first = command(*arguments)  # draws a seed
+    told = re.search(r" · seed (\d+)$", first.stderr.strip())
+    assert told is not None, first.stderr
+    with_draft = command(*arguments, "-md", dense.draft, "--seed", told[1])
+    other = command(*arguments, "--seed", int(told[1]) + 1)
+    assert first.stdout == with_draft.stdout != other.stdout
+    assert f"seed {told[1]}" in with_draft.stderr
+
+
 def test_llama_cpps_spellings_are_taken(dense: Pair) -> None:
     spelled = ["--model", dense.target, "--draft-model", dense.draft, "--n-predict", 9, "--temperature", 0,
                "--ctx-size", 300, "--threads", 1, "--n-gpu-layers", 0, "-ngld", "auto", "--prompt", "hi"]  # fmt: skip
@@ -277,8 +289,18 @@ BAD: dict[str, tuple[int, str, Make]] = {
     ),
     "temperature": (
         2,
-        "--temp 0.8: only greedy decoding",
-        lambda p, _t: ["-m", p.target, "--temp", 0.8],
+        "temperature is -0.5; expected a number from 0 to 100",
+        lambda p, _t: ["-m", p.target, "--temp", -0.5],
+    ),
+    "logit bias": (
+        2,
+        "--logit-bias 15043: expected a token id, + or -, and a number",
+        lambda p, _t: ["-m", p.target, "--logit-bias", "15043"],
+    ),
+    "biased token": (
+        2,
+        "the bias of token 15043 is outside the vocabulary",
+        lambda p, _t: ["-m", p.target, "-l", "15043-inf"],
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,9 +56,42 @@ def run(
     temp: Annotated[
         float,
         typer.Option(
-            "--temp", "--temperature", help="Temperature; 0 is greedy, the only one so far."
+            "--temp", "--temperature", help="Temperature of sampling; 0: the most likely token."
         ),
     ] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Sample from the most likely tokens; 0: all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Sample from the most likely tokens up to this probability.")
+    ] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Drop tokens below this share of the most likely one's chance.")
+    ] = 0.0,
+    typical: Annotated[float, typer.Option(help="Locally typical sampling; 1: off.")] = 1.0,
+    repeat_penalty: Annotated[
+        float, typer.Option(help="Divides the logits of recent tokens; 1: off.")
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option(help="Subtracted once from the logits of recent tokens.")
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option(help="Subtracted for every occurrence of a recent token.")
+    ] = 0.0,
+    repeat_last_n: Annotated[
+        int, typer.Option(help="Tokens that count as recent; -1: all, 0: none.")
+    ] = 64,
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logit-bias",
+            "-l",
+            help="TOKEN_ID(+/-)BIAS, such as 15043-1 or 2-inf; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option("--seed", "-s", help="Of sampling; a seed gives one text. -1: any."),
+    ] = -1,
     context: Annotated[
         int,
         typer.Option(
@@ -118,9 +152,10 @@ def run(
     """
     from ..chat import Turns, answer_once, chat, warn_without_template
     from ..loading import Options
+    from ..sampling import Sampling
     from ..terminal import say, show_notes
 
-    _check(temp=temp, block=block, max_tokens=max_tokens, context=context)
+    _check(block=block, max_tokens=max_tokens, context=context)
     drafter = None if no_draft else draft
     show_notes(quiet=quiet)
     _log_level(verbose)
@@ -138,6 +173,19 @@ def run(
         max_tokens=None if max_tokens < 0 else max_tokens,
         block=None if drafter is None else block,
         template={} if think is None else {"enable_thinking": think},
+        sampling=Sampling(
+            temperature=temp,
+            top_k=top_k,
+            typical=typical,
+            top_p=top_p,
+            min_p=min_p,
+            repeat_penalty=repeat_penalty,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            repeat_last_n=repeat_last_n,
+            logit_bias=_biases(logit_bias or []),
+            seed=None if seed == -1 else seed,
+        ),
         quiet=quiet,
     )
     with _open(target, drafter, options, quiet) as engine:
@@ -164,12 +212,25 @@ def _open(target: Path, draft: Path | None, options: Options, quiet: bool) -> En
         return load(target, draft, options=options, progress=progress)
 
 
-def _check(*, temp: float, block: int | None, max_tokens: int, context: int) -> None:
+def _biases(texts: list[str]) -> dict[int, float]:
+    """Biases as llama.cpp spells them: TOKEN_ID, a sign, and the bias."""
     from ..errors import UsageError
 
-    if temp != 0:
-        text = f"--temp {temp:g}: only greedy decoding (--temp 0) is built so far"
-        raise UsageError(text)
+    biases = {}
+    for text in texts:
+        parts = re.fullmatch(r"(\d+)([+-](?:\d+(?:\.\d*)?|\.\d+|inf))", text.strip())
+        if parts is None:
+            problem = (
+                f"--logit-bias {text}: expected a token id, + or -, and a number, such as 15043-1"
+            )
+            raise UsageError(problem)
+        biases[int(parts[1])] = float(parts[2])
+    return biases
+
+
+def _check(*, block: int | None, max_tokens: int, context: int) -> None:
+    from ..errors import UsageError
+
     if block is not None and block < 1:
         text = f"--block {block}: expected 1 (no drafts) or more"
         raise UsageError(text)
