@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import _core
 
 _INT_MAX = 2**31 - 1
+_MAX_BIAS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,12 @@ class Sampling:
             text = f"seed is {self.seed}; expected 0 to 2**64 - 1"
             raise UsageError(text)
         for token, value in self.logit_bias.items():
-            number = isinstance(token, Integral) and isinstance(value, Real)
-            if not number or math.isnan(value) or value == math.inf:
-                text = f"logit_bias has {token!r}: {value!r}; expected a token id and a number"
+            known = _inside(token, 0, _INT_MAX, whole=True)
+            if not known or not _inside(value, -math.inf, _MAX_BIAS, whole=False):
+                text = (
+                    f"logit_bias has {token!r}: {value!r}; expected a token id and a number up to "
+                    f"{_MAX_BIAS:g}"
+                )
                 raise UsageError(text)
 
     @property

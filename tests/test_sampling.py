@@ -186,7 +186,9 @@ def test_values_that_are_no_numbers_are_never_chosen() -> None:
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
         ({"logit_bias": {1: math.inf}}, "logit_bias has 1: inf"),
+        ({"logit_bias": {1: 10**400}}, "logit_bias has 1: 1000"),
         ({"logit_bias": {"a": 1.0}}, "logit_bias has 'a': 1.0"),
+        ({"logit_bias": {2**31: 1.0}}, "logit_bias has 2147483648: 1.0"),
     ],
 )
 def test_settings_out_of_range_are_named(setting: dict[str, Any], expected: str) -> None:
