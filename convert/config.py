@@ -208,6 +208,10 @@ def _rotary_part(keys: Keys, rope: Rope, head_dim: int) -> float | None:
         keys.fail("partial_rotary_factor", rope.partial, "at most 1")
     # MiMo's drafters really rotate a part; the reference for Qwen3-style ones rotates the whole head
     if _is_mimo(keys):
+        rotated = int(head_dim * rope.partial)
+        if rotated < 2 or rotated % 2:
+            expected = f"an even number of head_dim = {head_dim} values"
+            keys.fail("partial_rotary_factor", rope.partial, expected)
         return rope.partial
     keys.warnings.append(
         f"partial_rotary_factor {rope.partial:g} is not written, so all {head_dim} dimensions of a head "

@@ -16,6 +16,7 @@ import numpy as np
 from ..gguf_file import GgufFile
 from .faults import refuse_file
 from .fields import Field, string, u32
+from .files import require_file
 from .tensors import DraftTensor
 
 Weights: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
@@ -63,6 +64,7 @@ class Importance:
 def read_importance(path: Path, tensors: Sequence[DraftTensor]) -> Importance:
     """Read an imatrix file for these tensors. Raises ConvertError if it is none, or of another model."""
     try:
+        require_file(path)
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from .faults import refuse
 
 MAX_COUNT = 1 << 31
+_LEAST = 1e-37  # smaller ones lose digits in f32, or become 0
 
 
 class Keys:
@@ -58,7 +59,7 @@ class Keys:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(key, value, "a number")
         # the bound first: an integer may be too large to be a float at all
-        if abs(value) > 3e38 or not math.isfinite(value) or (positive and value <= 0):
+        if abs(value) > 3e38 or not math.isfinite(value) or (positive and value < _LEAST):
             self.fail(key, value, "a finite number" + (" above 0" if positive else ""))
         return float(value)
 

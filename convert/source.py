@@ -103,7 +103,7 @@ def _read_index(path: Path) -> tuple[tuple[Path, ...], dict[str, str]]:
             path, "it has no weight_map", "expected tensor names and files; get the index again"
         )
     for name, file in mapping.items():
-        if not isinstance(file, str) or not file or Path(file).name != file:
+        if not isinstance(file, str) or file in {"", ".."} or Path(file).name != file:
             refuse_file(
                 path, f"{name} is in {file!r}", "expected the name of a file beside the index"
             )

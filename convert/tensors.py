@@ -189,4 +189,4 @@ def _refuse(tensor: SourceTensor) -> NoReturn:
         (text for parts, text in _HINTS if any(part in tensor.name for part in parts)),
         "it is no part of a DFlash drafter with the layers config.json tells",
     )
-    refuse(f"{tensor.path}: unknown tensor {tensor.name}; {hint}")
+    refuse(f"{tensor.path}: unknown tensor {tensor.name or repr('')}; {hint}")

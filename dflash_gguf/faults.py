@@ -6,9 +6,11 @@ _LONGEST = 1000
 
 
 def one_line(text: str) -> str:
-    """Return `text` with what would break a line or a terminal escaped, cut if very long.
+    """Return `text` with what would break a line or a terminal escaped, its middle left out if very long.
 
-    Names of keys and tensors come from files and may hold anything.
+    Names of keys and tensors come from files and may hold anything; the file stands before them, what to do
+    behind.
     """
-    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:_LONGEST])
-    return shown if len(text) <= _LONGEST else shown + "..."
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -9,6 +9,7 @@ of them without decoding either.
 from __future__ import annotations
 
 import mmap
+import stat
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -167,6 +168,9 @@ class GgufFile:
 
 def _map_file(path: Path) -> mmap.mmap:
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            # opening a pipe would block, and a device may have no end
+            fail(path, "it is not a regular file", "expected a GGUF model file")
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except ValueError:

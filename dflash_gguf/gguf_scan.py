@@ -16,6 +16,7 @@ from .ggml_types import SCALAR_FORMATS, TENSOR_TYPES, TensorType, ValueType
 _MAX_KEY = 65535
 _MAX_NAME = 63  # llama.cpp keeps names in 64 bytes
 _MAX_DIMS = 4
+_MAX_PADDING = 4096  # of it are looked at
 _MIN_KV = 8 + 1 + 4 + 1  # key length, key, type, value
 _MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8
 _AGAIN = "get the file again, it may be cut off or damaged"
@@ -63,6 +64,11 @@ class Scanner:
         for _ in range(tensor_count):
             self._read_tensor()
         self.data_offset = -(-self.position // self.alignment) * self.alignment
+        # where there should be padding, the header may go on: a count that is too small would shift all data
+        if any(self.data[self.position : min(self.data_offset, self.position + _MAX_PADDING)]):
+            self._fail(
+                f"the bytes between its header and its data, from {self.position}, are not empty"
+            )
         self._place_tensors()
 
     def _fail(self, fault: str, remedy: str = _AGAIN) -> NoReturn:
