@@ -4,7 +4,8 @@
 
 Each head answers the same prompts, all heads in turn, `--passes` times after a warm-up. A round drafts one
 block; its milliseconds are the median over the passes. With --text FILE heads are also made of that text's
-most frequent tokens.
+most frequent tokens. With --made 248320 a random pair with so many tokens takes the place of the files: its
+times are those of a real head, nothing it drafts is right.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from made_pair import make_pair
 
 import dflash_gguf
 from dflash_gguf.convert import convert
@@ -36,10 +39,11 @@ class Head:
     round_ms: list[float] = field(default_factory=list)
 
 
-def measure(head: Head, prompts: list[Any], n: int, block: int | None) -> None:
+def measure(head: Head, prompts: list[Any], args: argparse.Namespace) -> None:
     """Answer all prompts once."""
     before = head.engine.times()
-    answers = [head.engine.generate(prompt, max_tokens=n, block=block) for prompt in prompts]
+    options = {"max_tokens": args.n, "block": args.block, "ignore_end": args.made is not None}
+    answers = [head.engine.generate(prompt, **options) for prompt in prompts]
     after = head.engine.times()
     stats = [answer.stats for answer in answers if answer.stats is not None]
     rounds = sum(s.rounds for s in stats)
@@ -75,8 +79,9 @@ def open_heads(args: argparse.Namespace, folder: Path) -> list[Head]:
 def main() -> None:
     """Print one JSON line per head."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="the drafter's folder")
+    parser.add_argument("--target", type=Path)
+    parser.add_argument("--checkpoint", type=Path, help="the drafter's folder")
+    parser.add_argument("--made", type=int, default=None, help="tokens of a random pair")
     parser.add_argument("--prompts", type=Path, default=Path("models/tiny/prompts.jsonl"))
     parser.add_argument("--count", type=int, default=24, help="prompts, spread over the file")
     parser.add_argument("--sizes", default="100,200,400,800", help="tokens of the trimmed heads")
@@ -91,14 +96,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     args = parser.parse_args()
 
-    lines = args.prompts.read_text(encoding="utf-8").splitlines()
-    step = max(1, len(lines) // args.count)
-    prompts = [json.loads(line)["messages"] for line in lines[::step]][: args.count]
+    if args.made is None and (args.target is None or args.checkpoint is None):
+        parser.error("expected --target and --checkpoint, or --made")
     with tempfile.TemporaryDirectory() as folder:
-        heads = open_heads(args, Path(folder))
-        for _ in range(args.passes + 1):
-            for head in heads:
-                measure(head, prompts, args.n, args.block)
+        heads, count = run(args, Path(folder))
     for head in heads:
         report = {
             "head": head.name,
@@ -108,11 +109,27 @@ def main() -> None:
             "draft_ms_all": [round(value, 3) for value in head.draft_ms[1:]],
             "round_ms": round(statistics.median(head.round_ms[1:]), 3),
             "same_text": sum(a == b for a, b in zip(heads[0].texts, head.texts, strict=True)),
-            "prompts": len(prompts),
+            "prompts": count,
             "machine": f"{platform.machine()}, {platform.system()}",
             "date": date.today().isoformat(),
         }
         print(json.dumps(report), flush=True)
+
+
+def run(args: argparse.Namespace, folder: Path) -> tuple[list[Head], int]:
+    """Measure all heads; returns them and the number of prompts."""
+    prompts: list[Any]
+    lines = args.prompts.read_text(encoding="utf-8").splitlines()
+    step = max(1, len(lines) // args.count)
+    prompts = [json.loads(line)["messages"] for line in lines[::step]][: args.count]
+    if args.made is not None:
+        args.target, args.checkpoint = make_pair(folder, args.made)
+        prompts = [[7 * i + k for i in range(16)] for k in range(args.count)]
+    heads = open_heads(args, folder)
+    for _ in range(args.passes + 1):
+        for head in heads:
+            measure(head, prompts, args)
+    return heads, len(prompts)
 
 
 if __name__ == "__main__":
