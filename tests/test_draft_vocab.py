@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dflash_gguf
-from dflash_gguf import Engine, ModelError
+from dflash_gguf import Engine, ModelError, Sampling
 from dflash_gguf.convert import convert
 from dflash_gguf.gguf_file import GgufFile
 from dflash_gguf.inspection import inspect_file
@@ -61,9 +61,12 @@ def test_logits_stand_at_the_target_ids(pair: Pair, trimmed: Pair) -> None:
             assert np.isneginf(left_out).all()
 
 
+@pytest.mark.parametrize("sampling", [None, Sampling(temperature=1, top_k=200, seed=5)])
 @pytest.mark.parametrize("block", [2, 5, 8])
-def test_text_of_random_pairs_is_the_targets_own(pair: Pair, trimmed: Pair, block: int) -> None:
-    options: dict[str, Any] = {"max_tokens": 90, "ignore_end": True}
+def test_text_of_random_pairs_is_the_targets_own(
+    pair: Pair, trimmed: Pair, block: int, sampling: Sampling | None
+) -> None:
+    options: dict[str, Any] = {"max_tokens": 90, "ignore_end": True, "sampling": sampling}
     with (
         dflash_gguf.load(pair.target, **QUICK) as plain,
         dflash_gguf.load(trimmed.target, trimmed.draft, sequences=len(PROMPTS), **QUICK) as engine,
