@@ -17,6 +17,8 @@ from .commands.quantize import quantize
 from .commands.run import run
 from .errors import NOT_INSTALLED, DflashError
 
+_SPINS = "2000"  # benchmarks/busy_cores.py: near the fastest on idle cores, usable on busy ones
+
 app = typer.Typer(
     name="dflash-gguf",
     help="DFlash speculative decoding for GGUF models: the same text as the target alone, faster.",
@@ -49,6 +51,7 @@ def _options(
 def main() -> None:
     """Run a command and exit: 0, or 1 error, 2 usage, 3 model, 4 resources, 130 interrupted, 143 terminated."""
     _steady_streams()
+    _share_the_cores()
     signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
@@ -82,6 +85,16 @@ def _fail(error: Exception, text: str, code: int) -> NoReturn:
         raise error
     print(f"dflash-gguf: {text}", file=sys.stderr)  # noqa: T201
     sys.exit(code)
+
+
+def _share_the_cores() -> None:
+    """Let waiting threads sleep soon, unless the user has a policy of their own.
+
+    libgomp's threads spin for milliseconds at every barrier, of which a decode has hundreds: where other programs
+    use the cores too, decoding then gets hundreds of times slower. Read when libgomp loads, with llama.cpp.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = _SPINS
 
 
 def _steady_streams() -> None:
