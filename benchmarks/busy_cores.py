@@ -39,8 +39,8 @@ def child(target: Path, draft: Path | None, block: int) -> None:
 
 def speed(args: argparse.Namespace, spins: str, *, drafts: bool) -> float:
     """Median of the runs in processes of their own."""
-    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
-    environment.pop("GOMP_SPINCOUNT", None)
+    policies = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    environment = {k: v for k, v in os.environ.items() if k not in policies}
     if spins != _DEFAULT:
         environment["GOMP_SPINCOUNT"] = spins
     command = [sys.executable, __file__, "--child", "--target", str(args.target)]

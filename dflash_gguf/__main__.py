@@ -17,7 +17,7 @@ from .commands.quantize import quantize
 from .commands.run import run
 from .errors import NOT_INSTALLED, DflashError
 
-_SPINS = "2000"  # benchmarks/busy_cores.py: near the fastest on idle cores, usable on busy ones
+_SPINS = "2000"  # as fast as the default on idle cores; on busy ones benchmarks/busy_cores.py has not settled it
 
 app = typer.Typer(
     name="dflash-gguf",
@@ -90,8 +90,8 @@ def _fail(error: Exception, text: str, code: int) -> NoReturn:
 def _share_the_cores() -> None:
     """Let waiting threads sleep soon, unless the user has a policy of their own.
 
-    libgomp's threads spin for milliseconds at every barrier, of which a decode has hundreds: where other programs
-    use the cores too, decoding then gets hundreds of times slower. Read when libgomp loads, with llama.cpp.
+    libgomp's threads may spin for milliseconds at every barrier, of which a decode has hundreds, and where other
+    programs use the cores too that can stall decoding. Read when libgomp loads, with llama.cpp.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = _SPINS

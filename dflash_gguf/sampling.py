@@ -63,11 +63,8 @@ class Sampling:
                 raise UsageError(text)
         if self.seed is None:
             object.__setattr__(self, "seed", secrets.randbits(32))
-        elif isinstance(self.seed, bool) or not isinstance(self.seed, Integral):
+        elif not _inside(self.seed, 0, 2**64 - 1, whole=True):
             text = f"seed is {self.seed!r}; expected a whole number from 0 to 2**64 - 1"
-            raise UsageError(text)
-        elif not 0 <= self.seed < 2**64:
-            text = f"seed is {self.seed}; expected 0 to 2**64 - 1"
             raise UsageError(text)
         for token, value in self.logit_bias.items():
             known = _inside(token, 0, _INT_MAX, whole=True)
