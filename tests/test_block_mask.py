@@ -135,12 +135,14 @@ def test_a_probe_leaves_nothing_behind(windowed: Pair) -> None:
 
 
 def test_a_loaded_pair_runs_as_its_file_says(strong: Pair, tmp_path: Path) -> None:
-    """The same block through `load`: the file's masks, or one for all where the caller wants it."""
+    """The same block through `load`: with the file's masks, or one for all where the caller wants it."""
     stated = edited(strong.draft, tmp_path / "d.gguf", change={"dflash_gguf.layer_causal": MIXED})
-    rows = {}
-    for causal in (None, True, False):
-        with dflash_gguf.load(strong.target, stated, causal=causal) as engine:
-            answer = engine.generate(TEXT, max_tokens=30)
-            assert answer.stats is not None
-            rows[causal] = answer.tokens
-    assert rows[None] == rows[True] == rows[False]  # the text is the target's
+    for causal, masks in ((None, MIXED), (True, [True, True]), (False, [False, False])):
+        with dflash_gguf.load(strong.target, stated, causal=causal, kv_type="f32") as engine:
+            parts = engine._parts
+            assert parts is not None
+            assert isinstance(parts.drafter, core().ModelDrafter)
+            number = parts.session.add(TEXT[:-1], max_tokens=1, block=1, stops=set())
+            parts.session.step()
+            rows = parts.drafter.block_logits(number, len(TEXT) - 1, TEXT[-1], BLOCK - 1)
+            assert_close(rows, fresh(strong, TEXT, causal=masks).logits(0))
