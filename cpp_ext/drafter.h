@@ -16,7 +16,10 @@ struct DraftRequest {
     llama_pos pos;
     Token anchor;
     int count;
-    std::vector<Token> drafted;        // result: at most `count`
+    std::vector<Token> drafted; // result: at most `count`
+    // result: how likely each is to be accepted if all before it are, as far as the drafter knows; empty: it
+    // does not say
+    std::vector<float> confidence;
     const Sampler * sampler = nullptr; // chooses among the draft's logits as it will among the target's
 };
 

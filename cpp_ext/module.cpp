@@ -223,7 +223,7 @@ void bind_drafters(py::module_ & m) {
                const std::vector<std::tuple<llama_seq_id, llama_pos, Token, int>> & turns) {
                 std::vector<DraftRequest> requests;
                 for (const auto & [seq, pos, anchor, count] : turns) {
-                    requests.push_back({seq, pos, anchor, count, {}, nullptr});
+                    requests.push_back({seq, pos, anchor, count, {}, {}, nullptr});
                 }
                 drafter.draft(requests);
                 std::vector<std::vector<Token>> drafted;
@@ -237,7 +237,7 @@ void bind_drafters(py::module_ & m) {
         .def(
             "block_logits",
             [](ModelDrafter & drafter, llama_seq_id seq, llama_pos pos, Token anchor, int count) {
-                std::vector<DraftRequest> request{{seq, pos, anchor, count, {}, nullptr}};
+                std::vector<DraftRequest> request{{seq, pos, anchor, count, {}, {}, nullptr}};
                 drafter.draft(request);
                 return copy_rows(drafter.block_logits(0), count + 1, drafter.context().model().n_vocab());
             },
