@@ -1,0 +1,52 @@
+// Sessions, their counters and times.
+#include "bindings.h"
+#include "session.h"
+
+namespace dflash {
+
+void bind_session(py::module_ & m) {
+    py::class_<Counters>(m, "Counters")
+        .def_readonly("prompt_tokens", &Counters::prompt_tokens)
+        .def_readonly("injected", &Counters::injected)
+        .def_readonly("emitted", &Counters::emitted)
+        .def_readonly("rounds", &Counters::rounds)
+        .def_readonly("drafting_rounds", &Counters::drafting_rounds)
+        .def_readonly("drafted", &Counters::drafted)
+        .def_readonly("accepted", &Counters::accepted)
+        .def_readonly("drafted_at", &Counters::drafted_at)
+        .def_readonly("accepted_at", &Counters::accepted_at)
+        .def_readonly("prefill_ns", &Counters::prefill_ns)
+        .def_readonly("first_token_ns", &Counters::first_token_ns)
+        .def_readonly("last_token_ns", &Counters::last_token_ns);
+    py::class_<Times>(m, "Times")
+        .def_readonly("total", &Times::total)
+        .def_readonly("prefill", &Times::prefill)
+        .def_readonly("draft", &Times::draft)
+        .def_readonly("verify", &Times::verify)
+        .def_readonly("inject", &Times::inject)
+        .def_readonly("rollback", &Times::rollback);
+    py::class_<Output>(m, "Output")
+        .def_readonly("id", &Output::id)
+        .def_readonly("tokens", &Output::tokens)
+        .def_readonly("finish", &Output::finish);
+    py::class_<Session>(m, "Session")
+        .def(py::init<std::shared_ptr<Target>, std::shared_ptr<Drafter>, int>(),
+             py::arg("target").none(false), py::arg("drafter"), py::arg("max_block"))
+        .def(
+            "add",
+            [](Session & session, std::vector<Token> prompt, int max_tokens, int block,
+               std::unordered_set<Token> stops, const Sampling & sampling) {
+                return session.add(std::move(prompt), {max_tokens, block, std::move(stops)}, sampling);
+            },
+            py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"),
+            py::arg("sampling") = Sampling{})
+        .def("step", &Session::step, release_gil())
+        .def("remove", &Session::remove, py::arg("id"))
+        .def("counters", [](const Session & session, llama_seq_id id) { return session.counters(id); })
+        .def_property_readonly("times", [](const Session & session) { return session.times(); })
+        .def_property_readonly("n_ctx", &Session::n_ctx)
+        .def_property_readonly("max_block", &Session::max_block)
+        .def_property_readonly("draft_failure", &Session::draft_failure);
+}
+
+} // namespace dflash
