@@ -1,6 +1,8 @@
 // Decisions of a round, for tests.
 #include "bindings.h"
+#include "blocks.h"
 #include "decide.h"
+#include "lattice.h"
 
 #include <pybind11/functional.h>
 
@@ -34,6 +36,31 @@ void bind_decisions(py::module_ & m) {
             return runs;
         },
         py::arg("positions"), py::arg("cells"), py::arg("per_stream"));
+    m.def(
+        "equal_blocks",
+        [](const std::vector<int> & counts, const std::vector<int> & rooms) {
+            std::vector<std::pair<int, std::vector<size_t>>> groups;
+            for (BlockGroup & group : equal_blocks(counts, rooms)) {
+                groups.emplace_back(group.count, std::move(group.members));
+            }
+            return groups;
+        },
+        py::arg("counts"), py::arg("rooms"));
+    m.def(
+        "walk_lattice",
+        [](const py::array_t<float, py::array::c_style | py::array::forcecast> & rows, int top_k,
+           int n_vocab) {
+            if (rows.ndim() != 2 || rows.shape(0) < 1 || top_k < 1 || rows.shape(1) < top_k * (top_k + 1)) {
+                throw std::invalid_argument("rows of top_k ids and top_k x top_k scores are needed");
+            }
+            const Lattice lattice{rows.data(), static_cast<int>(rows.shape(1)), top_k, n_vocab};
+            const Walk walk = walk_lattice(
+                lattice, static_cast<int>(rows.shape(0)) - 1,
+                [&](const auto &, const float * scores, const auto &) { return argmax(scores, top_k); });
+            return py::make_tuple(walk.tokens, walk.confidence);
+        },
+        py::arg("rows"), py::arg("top_k"), py::arg("n_vocab"),
+        "The best way through a lattice [1 + positions, stride], and its confidences.");
     m.def("cut_output",
           [](const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops) {
               const Cut cut = cut_output(tokens, remaining, stops);

@@ -17,6 +17,11 @@ DFLASH_WEAK const int32_t * llama_model_target_layer_ids(const llama_model * mod
 DFLASH_WEAK uint32_t llama_model_target_layer_ids_n(const llama_model * model);
 DFLASH_WEAK int32_t llama_model_dflash_selector_top_k(const llama_model * model);
 
+// Rows of n_embd floats that a graph puts out beside its logits: DFlash2's lattice, DSpark's confidences. Not
+// masked: a row for each of the batch, whether it asked for logits or not.
+DFLASH_WEAK void llama_set_embeddings_nextn(llama_context * ctx, bool value, bool masked);
+DFLASH_WEAK float * llama_get_embeddings_nextn(llama_context * ctx);
+
 struct quantize_state_impl;
 
 struct llama_quant_model_desc {

@@ -1,6 +1,7 @@
 #include "model_drafter.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <stdexcept>
@@ -25,7 +26,8 @@ std::unique_ptr<BlockMask> block_mask(const Model & model, const std::vector<boo
 ModelDrafter::ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params,
                            std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal)
     : context_(std::make_shared<Context>(model, params, std::move(target), block_mask(*model, causal))),
-      mask_(mask), features_(static_cast<int>(model->taps().size()) * model->n_embd(), model->uses_mrope()) {
+      mask_(mask), trained_block_(std::atoi(model->meta("dflash.block_size").value_or("0").c_str())),
+      features_(static_cast<int>(model->taps().size()) * model->n_embd(), model->uses_mrope()) {
     if (params.n_batch != params.n_ubatch || params.n_outputs != params.n_batch) {
         throw std::invalid_argument("a draft context needs n_batch = n_ubatch = n_outputs, found " +
                                     std::to_string(params.n_batch) + ", " + std::to_string(params.n_ubatch) +
@@ -93,7 +95,10 @@ void ModelDrafter::probe() {
     if (!context_->mask()) {
         return;
     }
-    const int rows = std::min(context_->params().n_batch, 8);
+    int rows = std::min(context_->params().n_batch, 8);
+    if (equal_length()) {
+        rows = std::min(rows, trained_block_);
+    }
     const size_t count = static_cast<size_t>(rows) * context_->model().n_vocab();
     noise_.clear();
     for (int pos = 0; pos < rows; ++pos) {
@@ -111,33 +116,83 @@ void ModelDrafter::probe() {
 }
 
 void ModelDrafter::draft(std::vector<DraftRequest> & requests) {
-    noise_.clear();
+    for (const BlockGroup & group : groups(requests)) {
+        draft_together(requests, group);
+    }
+}
+
+std::vector<BlockGroup> ModelDrafter::groups(const std::vector<DraftRequest> & requests) const {
+    std::vector<int> counts;
+    std::vector<int> rooms;
+    BlockGroup all{0, {}};
     for (const DraftRequest & request : requests) {
-        for (int i = 0; i <= request.count; ++i) {
-            // Every row asks for logits: llama.cpp copies the first rows of the batch, whichever were
-            // flagged.
-            noise_.add(i == 0 ? request.anchor : mask_, request.pos + i, request.seq, true);
+        counts.push_back(request.count);
+        // a draft may end at the context's edge: what is drafted is not in any cache afterwards
+        rooms.push_back(std::max(request.count, context_->params().n_ctx - request.pos - 1));
+        all.members.push_back(all.members.size());
+    }
+    if (!equal_length()) {
+        return {all};
+    }
+    std::vector<BlockGroup> equals = equal_blocks(counts, rooms);
+    for (const BlockGroup & group : equals) {
+        // beyond it llama.cpp's graphs leave out what they should compute, without a word
+        if (block_rows(group.count) > trained_block_) {
+            throw std::logic_error("a block of " + std::to_string(block_rows(group.count)) +
+                                   " rows, the drafter was trained for " + std::to_string(trained_block_));
+        }
+    }
+    return equals;
+}
+
+void ModelDrafter::draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group) {
+    const auto rows_of = [&](const DraftRequest & request) {
+        return block_rows(equal_length() ? group.count : request.count);
+    };
+    noise_.clear();
+    for (const size_t member : group.members) {
+        const DraftRequest & request = requests[member];
+        for (int i = 0; i < rows_of(request); ++i) {
+            // If any, every row asks for logits: llama.cpp copies the first rows of the batch, whichever
+            // were flagged.
+            noise_.add(i == 0 ? request.anchor : mask_, request.pos + i, request.seq, needs_logits());
         }
     }
     decode_noise();
     int row = 0;
-    for (DraftRequest & request : requests) {
-        for (int i = 1; i <= request.count; ++i) {
-            const float * logits = context_->logits(row + i);
-            const int n_vocab = context_->model().n_vocab();
-            const std::vector<Token> & before = request.drafted;
-            const Token token = request.sampler
-                                    ? request.sampler->choose(logits, n_vocab, request.pos + i, before.data(),
-                                                              static_cast<int>(before.size()))
-                                    : argmax(logits, n_vocab);
-            if (token < 0) {
-                break; // not a number: nothing after it can be trusted either
-            }
-            request.drafted.push_back(token);
-        }
-        row += request.count + 1;
+    for (const size_t member : group.members) {
+        DraftRequest & request = requests[member];
+        read(request, row);
+        row += rows_of(request);
         context_->truncate(request.seq, request.pos); // the noise leaves the cache
     }
+}
+
+void ModelDrafter::read(DraftRequest & request, int row) {
+    read_logits(request, row + 1);
+}
+
+void ModelDrafter::read_logits(DraftRequest & request, int first_row) {
+    const int n_vocab = context_->model().n_vocab();
+    const std::vector<Token> & before = request.drafted;
+    for (int i = 0; i < request.count; ++i) {
+        const float * logits = context_->logits(first_row + i);
+        const Token token = request.sampler
+                                ? request.sampler->choose(logits, n_vocab, request.pos + 1 + i, before.data(),
+                                                          static_cast<int>(before.size()))
+                                : argmax(logits, n_vocab);
+        if (token < 0) {
+            break; // not a number: nothing after it can be trusted either
+        }
+        request.drafted.push_back(token);
+    }
+}
+
+const float * ModelDrafter::block_logits(int row) const {
+    if (!needs_logits()) {
+        throw std::logic_error("this drafter's blocks are not read by their logits");
+    }
+    return context_->logits(row);
 }
 
 } // namespace dflash

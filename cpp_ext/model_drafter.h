@@ -1,10 +1,13 @@
 // The real drafter: a DFlash model in its own context, which borrows the target's embeddings and head.
 #pragma once
 
+#include "blocks.h"
 #include "drafter.h"
 
 namespace dflash {
 
+// What all families share: injection, noise blocks and masks. By itself it drafts as DFlash does, a token for
+// every row of logits behind the anchor's; other families say otherwise what a block is and how it is read.
 class ModelDrafter : public Drafter {
   public:
     // A context of its own beside the target's, with n_batch = n_ubatch = n_outputs. mask: the token id the
@@ -24,15 +27,37 @@ class ModelDrafter : public Drafter {
 
     const Context & context() const { return *context_; }
 
-    // Logits of the whole block of the last draft, row-major; row i predicts position pos + i.
-    const float * block_logits(int row) const { return context_->logits(row); }
+    // Logits of the whole block of the last draft, row-major; row i predicts position pos + i, one further
+    // where the family drafts from the anchor. Throws std::logic_error if the family computes none for us.
+    const float * block_logits(int row) const;
+
+    // Rows of a block that drafts `count` tokens.
+    virtual int block_rows(int count) const { return count + 1; }
+
+  protected:
+    // Whether the graph takes a decode apart into blocks of one length, none longer than the trained one.
+    virtual bool equal_length() const { return false; }
+    virtual bool needs_logits() const { return true; }
+
+    // Fill `drafted` and `confidence` from the block that begins at `row` of the last decode.
+    virtual void read(DraftRequest & request, int row);
+
+    // Draft from rows of logits, the first of which is for the position behind the anchor.
+    void read_logits(DraftRequest & request, int first_row);
+
+    // The key of the file; 0 if it is absent.
+    int trained_block() const { return trained_block_; }
+
+    std::shared_ptr<Context> context_;
 
   private:
     void flush();
     void decode_noise();
+    void draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group);
+    std::vector<BlockGroup> groups(const std::vector<DraftRequest> & requests) const;
 
-    std::shared_ptr<Context> context_;
     Token mask_;
+    int trained_block_;
     TokenBatch noise_;
     FeatureBatch features_;
 };

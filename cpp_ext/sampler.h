@@ -42,6 +42,9 @@ class Sampler {
     // -1 if no logit is a number.
     Token choose(const float * logits, int n, std::int32_t position, const Token * after, int n_after) const;
 
+    // Whether it is the most likely token, whatever the text and the position.
+    bool takes_the_best() const { return sampling_.temperature <= 0 && !sampling_.changes_logits(); }
+
     // The text has grown.
     void accept(const std::vector<Token> & tokens);
 

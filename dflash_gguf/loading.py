@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ._native import core
 from .convert.target import read_target
+from .draft_family import make_drafter
 from .engine import Engine, Parts
 from .errors import DflashError, ModelError, ResourceError, UsageError
 from .gguf_file import GgufFile
@@ -246,7 +247,7 @@ def _open_drafter(
     if options.causal is not None:
         causal = (options.causal,) * len(causal)
     with _no_memory(params):
-        drafter: _core.ModelDrafter = core().ModelDrafter(model, params, target, draft.mask, causal)
+        drafter = make_drafter(draft.layout, model, params, target, draft.mask, causal)
     try:
         drafter.probe()
     except RuntimeError as error:

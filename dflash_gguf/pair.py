@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from ._native import core
 from .convert.target import Target, read_target
+from .draft_family import Layout, read_layout
 from .draft_head import head_fault
 from .draft_layers import effective_layers
 from .errors import ModelError
@@ -45,10 +46,11 @@ class Draft:
     """Facts of a drafter's GGUF.
 
     Attributes:
-        block: trained block size, the anchor included.
+        block: rows of the widest verify: the anchor and the most tokens that a block drafts.
         mask: token id that stands for a position to be filled.
         taps: layers of the target whose inputs are read.
         causal: for every layer, whether rows of a block see only what is before them: as it was trained.
+        layout: the family, and how its block is laid out and read.
     """
 
     path: Path
@@ -56,6 +58,7 @@ class Draft:
     mask: int
     taps: tuple[int, ...]
     causal: tuple[bool, ...]
+    layout: Layout
 
 
 def read_draft(path: Path) -> Draft:
@@ -93,7 +96,6 @@ def _read_draft(file: GgufFile) -> Draft:
             f"{file.path}: architecture '{architecture}' is not a DFlash drafter; expected 'dflash'; "
             "is this the target? Then give it as --target"
         )
-    _refuse_variants(file)
     half = [key for key in WINDOW_KEYS if key in file.fields]
     for key in (*NEEDED_KEYS, *(WINDOW_KEYS if half else ())):
         if key not in file.fields:
@@ -108,26 +110,15 @@ def _read_draft(file: GgufFile) -> Draft:
             f"{file.path}: dflash.target_layers is {file.array('dflash.target_layers')} and "
             f"dflash.block_size {block}; expected at least one layer and a block of 2; {_OLDER_TOOL}"
         )
+    layout = read_layout(file)
     return Draft(
         path=file.path,
-        block=block,
+        block=layout.widest(block),
         mask=file.integer("tokenizer.ggml.mask_token_id"),
         taps=tuple(taps),
         causal=tuple(layer.trained_causal for layer in effective_layers(file)[0]),
+        layout=layout,
     )
-
-
-def _refuse_variants(file: GgufFile) -> None:
-    variants = {
-        "selector_hidden.weight": "DFlash2",
-        "markov_w1.weight": "DSpark",
-    }
-    for tensor, family in variants.items():
-        if tensor in file.tensors:
-            _fail(
-                f"{file.path}: {family} drafters (tensor {tensor}) are not driven yet; expected a DFlash "
-                "drafter"
-            )
 
 
 def _check_architecture(target: Target) -> None:

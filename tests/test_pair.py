@@ -172,12 +172,30 @@ def test_forks_formats_are_named(dense: Pair, tmp_path: Path, arch: str) -> None
     assert "convert the drafter's checkpoint" in text
 
 
+SELECTOR, MARKOV = "selector_hidden.weight", "markov_w1.weight"
+CONVOLUTION = {"conv_kernel_size": 3, "conv_group_size": 16, "selector_rank": 16}
+
+
 @pytest.mark.parametrize(
-    ("tensor", "family"), [("selector_hidden.weight", "DFlash2"), ("markov_w1.weight", "DSpark")]
+    ("tensors", "keys", "said"),
+    [
+        ((SELECTOR, MARKOV), {}, "it has tensors of DFlash2 and DSpark drafters"),
+        ((MARKOV,), {"hyper_connection_count": 4}, "DeepSeek-V4's DSpark drafters are not driven"),
+        ((MARKOV,), {"has_confidence_head": True}, "but there is no conf_proj.weight"),
+        ((SELECTOR,), {}, "dflash.conv_kernel_size is missing or below 1"),
+        ((SELECTOR,), {**CONVOLUTION, "selector_top_k": 0}, "dflash.selector_top_k is missing or"),
+        ((SELECTOR,), {**CONVOLUTION, "selector_top_k": 8}, "at most dflash.embedding_length = 64"),
+        ((), {"selector_top_k": 6}, "but there is no selector_hidden.weight"),
+    ],
 )
-def test_other_families_are_named(dense: Pair, tmp_path: Path, tensor: str, family: str) -> None:
-    draft = edited(dense.draft, tmp_path / "d.gguf", add_tensors=(tensor,))
-    assert f"{family} drafters (tensor {tensor}) are not driven yet" in refusal(dense.target, draft)
+def test_layouts_that_are_not_driven_are_named(
+    dense: Pair, tmp_path: Path, tensors: tuple[str, ...], keys: dict[str, Any], said: str
+) -> None:
+    change = {f"dflash.{key}": value for key, value in keys.items()}
+    draft = edited(dense.draft, tmp_path / "d.gguf", add_tensors=tensors, change=change)
+    text = refusal(dense.target, draft)
+    assert said in text
+    assert text.startswith(f"{draft}: ")
 
 
 def test_the_wrong_way_round(pair: Pair) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..draft_family import family_of
 from ..draft_head import describe_head
 from ..draft_layers import Layer, effective_layers
 from ..errors import DflashError, ModelError
@@ -124,9 +125,7 @@ def _family(file: GgufFile) -> str:
         return f"fork's format '{file.architecture}'"
     if file.architecture != "dflash":
         return "not a drafter"
-    if "markov_w1.weight" in file.tensors:
-        return "DSpark"
-    return "DFlash2" if "selector_hidden.weight" in file.tensors else "DFlash"
+    return family_of(file)
 
 
 def _types(file: GgufFile) -> list[TypeShare]:

@@ -102,12 +102,12 @@ def shapes_of(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _selector_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    rank = config.get("dflash_config", {}).get("selector_rank")
+    rank, vocab = config.get("dflash_config", {}).get("selector_rank"), config["vocab_size"]
     if rank is None:
         return {}
     return {
-        "candidate_selector.predecessor_codebook": (VOCAB, rank),
-        "candidate_selector.successor_codebook.weight": (VOCAB, rank),
+        "candidate_selector.predecessor_codebook": (vocab, rank),
+        "candidate_selector.successor_codebook.weight": (vocab, rank),
         "candidate_selector.hidden_projection.weight": (rank, config["hidden_size"]),
     }
 
@@ -116,14 +116,15 @@ def _dspark_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     rank, d = config.get("markov_rank"), config["hidden_size"]
     if rank is None:
         return {}
-    draft = config.get("draft_vocab_size", VOCAB)
+    vocab = config["vocab_size"]
+    draft = config.get("draft_vocab_size", vocab)
     shapes: dict[str, tuple[int, ...]] = {
-        "markov_head.markov_w1.weight": (VOCAB, rank),
+        "markov_head.markov_w1.weight": (vocab, rank),
         "markov_head.markov_w2.weight": (draft, rank),
         "confidence_head.proj.weight": (1, d + rank),
         "confidence_head.proj.bias": (1,),
     }
-    return shapes | ({"lm_head.weight": (draft, d)} if draft < VOCAB else {})
+    return shapes | ({"lm_head.weight": (draft, d)} if draft < vocab else {})
 
 
 def make_weights(config: Mapping[str, Any], dtype: str = "BF16", prefix: str = "") -> Weights:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -39,21 +40,27 @@ class Pair:
 def make_pair(folder: Path, *, hybrid: bool, block: int = 8, seed: int = 0) -> Pair:
     """Write a random pair in f32 into `folder`; the drafter goes through the converter."""
     target = make_target(folder / "target.gguf", hybrid=hybrid, seed=seed)
-    config = make_config(
-        hidden_size=HIDDEN,
-        intermediate_size=FFN,
-        num_hidden_layers=2,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS,
-        head_dim=HEAD,
-        vocab_size=VOCAB,
-        block_size=block,
-        num_target_layers=LAYERS,
-        dflash_config={"mask_token_id": MASK, "target_layer_ids": [0, 2]},
-    )
+    config = small_config(block)
     source = make_checkpoint(folder / "draft", config, weights=make_weights(config, "F32"))
     (written,) = convert(source, target, outdir=folder, outtypes=["f32"])
     return Pair(target, written.path)
+
+
+def small_config(block: int, **changes: Any) -> dict[str, Any]:
+    """The config of a drafter for such a target; `changes` replace keys, None removes one."""
+    small: dict[str, Any] = {
+        "hidden_size": HIDDEN,
+        "intermediate_size": FFN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD,
+        "vocab_size": VOCAB,
+        "block_size": block,
+        "num_target_layers": LAYERS,
+        "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2]},
+    }
+    return make_config(**{**small, **changes})
 
 
 def make_target(path: Path, *, hybrid: bool, seed: int = 0) -> Path:
