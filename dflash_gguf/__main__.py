@@ -15,6 +15,7 @@ from .commands.devices import devices
 from .commands.inspect import inspect
 from .commands.quantize import quantize
 from .commands.run import run
+from .commands.shape import shape
 from .errors import NOT_INSTALLED, DflashError
 
 _SPINS = "2000"  # as fast as the default on idle cores; on busy ones benchmarks/busy_cores.py has not settled it
@@ -31,6 +32,7 @@ app.command()(quantize)
 app.command()(inspect)
 app.command()(run)
 app.command()(devices)
+app.command()(shape)
 
 
 def _version(wanted: bool) -> None:
