@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
     from .loading import Options, load
     from .sampling import Sampling
+    from .simulation import Simulation
     from .stats import Stats
     from .worker import Worker
 
@@ -31,6 +32,7 @@ __all__ = [
     "Options",
     "ResourceError",
     "Sampling",
+    "Simulation",
     "Stats",
     "UsageError",
     "Worker",
@@ -42,6 +44,7 @@ _HOMES = {
     "Chunk": "answer",
     "Engine": "engine",
     "Sampling": "sampling",
+    "Simulation": "simulation",
     "Stats": "stats",
     "Worker": "worker",
     "load": "loading",

@@ -31,7 +31,7 @@ Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
 class Parts:
     """The opened pieces of an engine: `drafter` None and `draft_block` 1 without a draft model.
 
-    `sequences`: answers that the contexts have room for at the same time.
+    `sequences`: answers that the contexts have room for at the same time. `simulated`: see simulation.py.
     """
 
     model: _core.Model
@@ -40,6 +40,7 @@ class Parts:
     draft_block: int
     session: _core.Session
     sequences: int
+    simulated: bool = False
 
 
 class Engine:
@@ -287,8 +288,9 @@ class Engine:
         return answer, chunk
 
     def _retire(self, answer: Answer) -> None:
-        session = self._open().session
-        answer.stats = Stats.read(session.counters(answer.id), answer.block)
+        parts = self._open()
+        session = parts.session
+        answer.stats = Stats.read(session.counters(answer.id), answer.block, parts.simulated)
         session.remove(answer.id)
         del self._answers[answer.id]
 

@@ -17,6 +17,7 @@ from .gguf_file import GgufFile
 from .hardware import check_devices, default_threads, gpu_layers
 from .memory import check_context
 from .pair import Draft, check_draft
+from .simulation import Simulation
 
 if TYPE_CHECKING:
     from . import _core
@@ -47,6 +48,7 @@ class Options:
         devices, draft_devices: names as `dflash-gguf devices` lists them.
         kv_type: "f16", "f32" or "q8_0", of both caches.
         causal: rows of a block see only what is before them; None: as the drafter's file says.
+        simulate: draw how many drafted tokens are accepted, for measurements; see simulation.py.
     """
 
     context: int | None = None
@@ -59,6 +61,7 @@ class Options:
     draft_devices: tuple[str, ...] = ()
     kv_type: str = "f16"
     causal: bool | None = None
+    simulate: Simulation | None = None
 
 
 def load(
@@ -83,6 +86,9 @@ def load(
     """
     chosen = _settle(options or Options(), settings)
     target_path = Path(target)
+    if chosen.simulate is not None and draft is None:
+        text = "simulate is given without a drafter; expected one, whose work is to be timed"
+        raise UsageError(text)
     facts: Draft | None = None
     # open throughout: walking the header of a large vocabulary takes a tenth of a second
     with GgufFile(target_path) as target_file:
@@ -116,6 +122,9 @@ def _settle(options: Options, settings: dict[str, object]) -> Options:
     _check_number("max_block", chosen.max_block, 1, _INT_MAX // chosen.sequences)
     _check_number("gpu_layers", chosen.gpu_layers, -1, _INT_MAX)
     _check_number("draft_gpu_layers", chosen.draft_gpu_layers, -1, _INT_MAX)
+    if chosen.simulate is not None and not isinstance(chosen.simulate, Simulation):
+        text = f"simulate is {chosen.simulate!r}; expected a dflash_gguf.Simulation"
+        raise UsageError(text)
     if chosen.kv_type not in _KV_TYPES:
         text = f"kv_type is {chosen.kv_type!r}; expected one of {', '.join(_KV_TYPES)}"
         raise UsageError(text)
@@ -189,11 +198,14 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
         raise UsageError(text)
     params = _target_params(model, block, options)
     context = _open_context(model, params)
-    drafter, taps = None, []
+    drafter: _core.Drafter | None = None
+    taps: list[int] = []
     if draft is not None:
         draft_model = _open_model(draft.path, options.draft_gpu_layers, options.draft_devices)
         taps = draft_model.taps
         drafter = _open_drafter(draft, draft_model, _draft_params(params, block), context, options)
+        if options.simulate is not None:
+            drafter = options.simulate.around(drafter)
     target = native.Target(context, taps)
     try:
         session = native.Session(target, drafter, block)
@@ -201,7 +213,8 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
         text = f"this target cannot verify blocks: {error}; run it without a drafter or with a narrower block"
         raise ModelError(text) from None
     trained = draft.block if draft else 1
-    return Parts(model, target, drafter, trained, session, options.sequences)
+    simulated = options.simulate is not None
+    return Parts(model, target, drafter, trained, session, options.sequences, simulated)
 
 
 def _target_params(model: _core.Model, block: int, options: Options) -> _core.ContextParams:

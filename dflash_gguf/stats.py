@@ -29,6 +29,7 @@ class Stats:
         block: widest verify asked for, the anchor included.
         prefill_seconds: time spent reading the prompt.
         decode_seconds: first written token to last.
+        simulated: how many tokens were accepted was drawn, and the text is not the target's.
     """
 
     prompt_tokens: int
@@ -43,9 +44,10 @@ class Stats:
     block: int
     prefill_seconds: float
     decode_seconds: float
+    simulated: bool = False
 
     @classmethod
-    def read(cls, counters: _core.Counters, block: int) -> Stats:
+    def read(cls, counters: _core.Counters, block: int, simulated: bool = False) -> Stats:
         """Copy the extension's counters."""
         return cls(
             prompt_tokens=counters.prompt_tokens,
@@ -60,6 +62,7 @@ class Stats:
             block=block,
             prefill_seconds=counters.prefill_ns * _NS,
             decode_seconds=(counters.last_token_ns - counters.first_token_ns) * _NS,
+            simulated=simulated,
         )
 
     @property
@@ -97,6 +100,8 @@ class Stats:
             parts.append(
                 f"accept {self.accept_length:.1f}/{self.block} ({self.acceptance_rate:.2f})"
             )
+        if self.simulated:
+            parts.append("simulated")
         return " · ".join(parts)
 
 

@@ -1,0 +1,71 @@
+"""Acceptance drawn from a survival curve, for timing pairs whose weights mean nothing.
+
+The drafter does all of its work; how many of its tokens count is drawn. The text is then nobody's, so everything that
+comes of it is marked as simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ._native import core
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from . import _core
+
+GSM8K = "qwen3.5-27b-gsm8k"
+
+# by name: the probability that drafted positions 0..i are all accepted
+SURVIVAL: dict[str, tuple[float, ...]] = {
+    # z-lab/dflash issue 52: Qwen3.5-27B and its drafter on GSM8K, 15 drafts of a block of 16
+    GSM8K: (
+        *(0.904, 0.800, 0.729, 0.639, 0.539, 0.475, 0.400, 0.361),
+        *(0.336, 0.304, 0.282, 0.275, 0.246, 0.211, 0.171),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """How many drafted tokens are accepted, whatever the target would choose.
+
+    Attributes:
+        survival: name of a curve in SURVIVAL, or one's own: for each drafted position, the probability that it
+            and all before it are accepted. Positions beyond its end never are.
+        seed: of the draws, from 0; they go on from request to request.
+    """
+
+    survival: str | Sequence[float] = GSM8K
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for an unknown name, values that are no survival curve, or a seed that cannot be."""
+        curve = self.curve()
+        falls = all(later <= earlier for earlier, later in pairwise((1.0, *curve)))
+        if not curve or not falls or not all(value >= 0 for value in curve):
+            text = (
+                f"the survival curve is {list(curve)}; expected one value or more, from 1 to 0, that do not "
+                "increase"
+            )
+            raise UsageError(text)
+        if not 0 <= self.seed < 1 << 64:
+            text = f"the simulation's seed is {self.seed}; expected 0 to 2^64 - 1"
+            raise UsageError(text)
+
+    def curve(self) -> tuple[float, ...]:
+        """Return the probabilities, one for each drafted position."""
+        if not isinstance(self.survival, str):
+            return tuple(float(value) for value in self.survival)
+        if self.survival not in SURVIVAL:
+            text = f"there is no survival curve '{self.survival}'; expected one of {', '.join(SURVIVAL)}"
+            raise UsageError(text)
+        return SURVIVAL[self.survival]
+
+    def around(self, drafter: _core.Drafter) -> _core.Drafter:
+        """Return a drafter that does the work of this one."""
+        simulated: _core.Drafter = core().SimulatedDrafter(self.curve(), self.seed, drafter)
+        return simulated

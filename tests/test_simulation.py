@@ -1,0 +1,126 @@
+"""Simulated acceptance: the drafter works, a curve decides, and the answer says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dflash_gguf
+from dflash_gguf import Answer, Simulation, Stats, UsageError
+from dflash_gguf.shapes import write_shape
+from dflash_gguf.simulation import GSM8K, SURVIVAL
+
+from .support.random_pairs import Pair
+from .support.shapes import MINI
+
+QUICK: dict[str, Any] = {"threads": 1, "context": 2048}
+PROMPT = [3, 77, 150, 9, 201, 44, 5]
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A pair whose drafts are noise."""
+    made = write_shape(MINI, tmp_path_factory.mktemp("mini"))
+    return Pair(made.target_path, made.draft.path)
+
+
+def answer_of(pair: Pair, simulation: Simulation | None, **options: Any) -> Answer:
+    with dflash_gguf.load(pair.target, pair.draft, simulate=simulation, **QUICK) as engine:
+        return engine.generate(PROMPT, ignore_end=True, **options)
+
+
+def stats_of(answer: Answer) -> Stats:
+    assert answer.stats is not None
+    return answer.stats
+
+
+def test_acceptance_follows_the_curve(mini: Pair) -> None:
+    curve = (0.9, 0.7, 0.7, 0.4, 0.2, 0.0, 0.0)
+    stats = stats_of(answer_of(mini, Simulation(curve), max_tokens=1500))
+    assert stats.drafting_rounds > 300
+    for position, expected in enumerate(curve[:-1]):
+        found = stats.accepted_at[position] / stats.drafted_at[position]
+        assert abs(found - expected) < 0.1, position
+    assert stats.accept_length == pytest.approx(1 + sum(curve), abs=0.3)
+    assert stats.emitted == 1 + stats.rounds + stats.accepted
+
+
+def test_the_drafter_does_its_work(mini: Pair) -> None:
+    simulate = Simulation([0.5])
+    with dflash_gguf.load(mini.target, mini.draft, simulate=simulate, **QUICK) as engine:
+        stats = stats_of(engine.generate(PROMPT, ignore_end=True, max_tokens=100))
+        times = engine.times()
+    assert times["draft"] > 0
+    assert times["inject"] > 0
+    assert stats.injected >= len(PROMPT) + stats.emitted - 8
+    # tokens it drafted itself, and not the same one over and over
+    assert stats.drafted >= 7 * (stats.drafting_rounds - 7)
+
+
+def test_a_seed_gives_the_same_draws(mini: Pair) -> None:
+    first, again, other = (
+        answer_of(mini, Simulation(seed=seed), max_tokens=200) for seed in (4, 4, 5)
+    )
+    assert first.tokens == again.tokens
+    assert stats_of(first).accepted_at == stats_of(again).accepted_at
+    assert stats_of(first).accepted_at != stats_of(other).accepted_at
+
+
+def test_only_simulated_answers_are_marked(mini: Pair) -> None:
+    simulated = stats_of(answer_of(mini, Simulation(), max_tokens=20))
+    real = stats_of(answer_of(mini, None, max_tokens=20))
+    assert simulated.simulated
+    assert simulated.line().endswith(" · simulated")
+    assert not real.simulated
+    assert "simulated" not in real.line()
+
+
+def test_the_built_in_curve_gives_its_known_lengths() -> None:
+    # tokens of a verify of 4, 8, 12 and 16 rows
+    curve = Simulation().curve()
+    assert curve == SURVIVAL[GSM8K]
+    lengths = [round(1 + sum(curve[: rows - 1]), 1) for rows in (4, 8, 12, 16)]
+    assert lengths == [3.4, 5.5, 6.8, 7.7]
+
+
+@pytest.mark.parametrize(
+    ("survival", "seed", "fault"),
+    [
+        ("gsm9k", 0, "no survival curve 'gsm9k'; expected one of qwen3.5-27b-gsm8k"),
+        ([], 0, "expected one value or more"),
+        ([0.5, 0.6], 0, "do not increase"),
+        ([1.1], 0, "do not increase"),
+        ([0.5, -0.1], 0, "from 1 to 0"),
+        ([float("nan")], 0, "from 1 to 0"),
+        ([0.5], -1, "the simulation's seed is -1"),
+    ],
+)
+def test_what_is_no_curve_is_refused(
+    survival: str | Sequence[float], seed: int, fault: str
+) -> None:
+    with pytest.raises(UsageError, match=fault):
+        Simulation(survival, seed)
+
+
+def test_a_simulation_needs_a_drafter(mini: Pair) -> None:
+    with pytest.raises(UsageError, match="simulate is given without a drafter"):
+        dflash_gguf.load(mini.target, simulate=Simulation(), **QUICK)
+    with pytest.raises(UsageError, match=r"expected a dflash_gguf\.Simulation"):
+        dflash_gguf.load(mini.target, mini.draft, simulate=[0.5], **QUICK)
+
+
+def test_many_sequences_share_the_draws(tmp_path: Path) -> None:
+    made = write_shape(MINI, tmp_path)
+    with dflash_gguf.load(
+        made.target_path, made.draft.path, simulate=Simulation(), sequences=3, **QUICK
+    ) as engine:
+        answers = [engine.start(PROMPT[k:], ignore_end=True, max_tokens=90) for k in range(3)]
+        while engine.busy:
+            engine.step()
+    for answer in answers:
+        stats = stats_of(answer)
+        assert stats.emitted == 90
+        assert stats.accepted > 30
