@@ -30,8 +30,13 @@ void bind_session(py::module_ & m) {
         .def_readonly("tokens", &Output::tokens)
         .def_readonly("finish", &Output::finish);
     py::class_<Session>(m, "Session")
-        .def(py::init<std::shared_ptr<Target>, std::shared_ptr<Drafter>, int>(),
-             py::arg("target").none(false), py::arg("drafter"), py::arg("max_block"))
+        .def(py::init([](std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
+                         bool replay) {
+                 return std::make_unique<Session>(std::move(target), std::move(drafter), max_block,
+                                                  replay ? RollbackKind::replay : RollbackKind::snapshots);
+             }),
+             py::arg("target").none(false), py::arg("drafter"), py::arg("max_block"), py::kw_only(),
+             py::arg("replay") = false)
         .def(
             "add",
             [](Session & session, std::vector<Token> prompt, int max_tokens, int block,

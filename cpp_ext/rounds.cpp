@@ -14,6 +14,7 @@ void Session::round(std::vector<Output> & outputs) {
         return;
     }
     draft(turns);
+    prepare_rollback(turns);
     verify(turns);
     for (Turn & turn : turns) {
         outputs.push_back(accept(turn));
@@ -68,6 +69,17 @@ void Session::draft(std::vector<Turn> & turns) {
     for (size_t i = 0; i < owners.size(); ++i) {
         owners[i]->request.drafted = std::move(requests[i].drafted);
     }
+}
+
+void Session::prepare_rollback(const std::vector<Turn> & turns) {
+    const Stopwatch watch(times_.rollback);
+    std::vector<llama_seq_id> drafted;
+    for (const Turn & turn : turns) {
+        if (!turn.request.drafted.empty()) {
+            drafted.push_back(turn.request.seq);
+        }
+    }
+    rollback_.prepare(drafted);
 }
 
 void Session::verify(std::vector<Turn> & turns) {
@@ -133,13 +145,15 @@ void Session::commit(const std::vector<Turn> & turns) {
         inject(rows);
     }
     const Stopwatch watch(times_.rollback);
+    std::vector<KeptRows> kept;
     for (const Turn & turn : turns) {
-        const int width = static_cast<int>(turn.request.drafted.size()) + 1;
-        if (turn.sequence->decoding() && turn.accepted + 1 < width) {
-            // At most width - 1 rows go: taking back all of a decode would corrupt a recurrent state.
-            target_->context().truncate(turn.request.seq, turn.request.pos + turn.accepted + 1);
+        const std::vector<Token> & drafted = turn.request.drafted;
+        if (turn.sequence->decoding() && turn.accepted < static_cast<int>(drafted.size())) {
+            kept.push_back({turn.request.seq, turn.request.pos, {turn.request.anchor}});
+            kept.back().kept.insert(kept.back().kept.end(), drafted.begin(), drafted.begin() + turn.accepted);
         }
     }
+    rollback_.keep(kept); // after the injection: a replay overwrites the features
 }
 
 } // namespace dflash

@@ -17,16 +17,12 @@ void require(bool holds, const std::string & text) {
 
 } // namespace
 
-Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block)
-    : target_(std::move(target)), drafter_(std::move(drafter)), max_block_(max_block) {
+Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
+                 RollbackKind rollback)
+    : target_(std::move(target)), drafter_(std::move(drafter)), max_block_(max_block),
+      rollback_(target_, rollback, max_block) {
     const Context & context = target_->context();
     require(max_block_ >= 1, "max_block is " + std::to_string(max_block_) + ", at least 1 is needed");
-    if (context.model().has_state() && context.n_rollback() < max_block_ - 1) {
-        throw std::invalid_argument("architecture '" + context.model().arch() + "' keeps " +
-                                    std::to_string(context.n_rollback()) +
-                                    " states to go back to, a block of " + std::to_string(max_block_) +
-                                    " needs " + std::to_string(max_block_ - 1));
-    }
     require(context.params().n_outputs >= context.params().n_seq * max_block_,
             "the target's context has fewer output rows than sequences x block");
 }

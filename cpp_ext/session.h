@@ -2,6 +2,7 @@
 #pragma once
 
 #include "drafter.h"
+#include "rollback.h"
 #include "sequence.h"
 
 #include <map>
@@ -32,7 +33,8 @@ class Session {
   public:
     // drafter may be null. max_block: widest verify; the target must be able to roll back that far.
     // Throws std::invalid_argument if it cannot.
-    Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block);
+    Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
+            RollbackKind rollback = RollbackKind::snapshots);
 
     // Queue a prompt; returns the sequence's id. Throws std::invalid_argument, naming the numbers, for a
     // prompt that is empty, holds an unknown token or leaves no room in the context, a block out of range,
@@ -65,6 +67,7 @@ class Session {
     void round(std::vector<Output> & outputs);
     std::vector<Turn> plan();
     void draft(std::vector<Turn> & turns);
+    void prepare_rollback(const std::vector<Turn> & turns);
     void verify(std::vector<Turn> & turns);
     Output accept(Turn & turn);
     Token chosen(int row, const Sequence & sequence, llama_pos position, const Token * after = nullptr,
@@ -76,6 +79,7 @@ class Session {
     std::shared_ptr<Target> target_;
     std::shared_ptr<Drafter> drafter_;
     int max_block_;
+    Rollback rollback_;
     std::map<llama_seq_id, Sequence> sequences_;
     TokenBatch batch_;
     Times times_;

@@ -212,7 +212,9 @@ class Session:
     max_block: int
     draft_failure: str
     times: Times
-    def __init__(self, target: Target, drafter: Drafter | None, max_block: int) -> None: ...
+    def __init__(
+        self, target: Target, drafter: Drafter | None, max_block: int, *, replay: bool = False
+    ) -> None: ...
     def add(
         self,
         prompt: Sequence[int],

@@ -37,9 +37,11 @@ class Pair:
     draft: Path
 
 
-def make_pair(folder: Path, *, hybrid: bool, block: int = 8, seed: int = 0) -> Pair:
+def make_pair(
+    folder: Path, *, hybrid: bool, block: int = 8, seed: int = 0, experts: int = 0
+) -> Pair:
     """Write a random pair in f32 into `folder`; the drafter goes through the converter."""
-    target = make_target(folder / "target.gguf", hybrid=hybrid, seed=seed)
+    target = make_target(folder / "target.gguf", hybrid=hybrid, seed=seed, experts=experts)
     config = small_config(block)
     source = make_checkpoint(folder / "draft", config, weights=make_weights(config, "F32"))
     (written,) = convert(source, target, outdir=folder, outtypes=["f32"])
@@ -63,10 +65,11 @@ def small_config(block: int, **changes: Any) -> dict[str, Any]:
     return make_config(**{**small, **changes})
 
 
-def make_target(path: Path, *, hybrid: bool, seed: int = 0) -> Path:
-    """Write a random target that llama.cpp runs."""
+def make_target(path: Path, *, hybrid: bool, seed: int = 0, experts: int = 0) -> Path:
+    """Write a random target that llama.cpp runs; a hybrid one with experts is Qwen3-Next, not Qwen3.5."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(path, "qwen35" if hybrid else "qwen3")
+    arch = ("qwen3next" if experts else "qwen35") if hybrid else "qwen3"
+    writer = gguf.GGUFWriter(path, arch)
     writer.add_block_count(LAYERS)
     writer.add_context_length(4096)
     writer.add_embedding_length(HIDDEN)
@@ -79,16 +82,22 @@ def make_target(path: Path, *, hybrid: bool, seed: int = 0) -> Path:
     writer.add_rope_freq_base(1e6)
     if hybrid:
         writer.add_rope_dimension_count(HEAD // 2)
-        writer.add_rope_dimension_sections([3, 3, 2, 0])
+        if not experts:
+            writer.add_rope_dimension_sections([3, 3, 2, 0])
         writer.add_ssm_conv_kernel(KERNEL)
         writer.add_ssm_state_size(STATE)
         writer.add_ssm_group_count(KEY_HEADS)
         writer.add_ssm_time_step_rank(VALUE_HEADS)
         writer.add_ssm_inner_size(VALUE_HEADS * STATE)
         writer.add_full_attention_interval(LAYERS)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(1)
+        writer.add_expert_feed_forward_length(FFN)
+        writer.add_expert_shared_feed_forward_length(FFN)
     _add_tokenizer(writer)
     random = np.random.default_rng(seed)
-    for name, shape in _shapes(hybrid).items():
+    for name, shape in _shapes(hybrid, experts).items():
         writer.add_tensor(name, _values(name, shape, random))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -109,7 +118,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def _shapes(hybrid: bool) -> dict[str, tuple[int, ...]]:
+def _shapes(hybrid: bool, experts: int) -> dict[str, tuple[int, ...]]:
     query, key_value = HEADS * HEAD, KV_HEADS * HEAD
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (VOCAB, HIDDEN),
@@ -121,9 +130,7 @@ def _shapes(hybrid: bool) -> dict[str, tuple[int, ...]]:
         layer: dict[str, tuple[int, ...]] = {
             "attn_norm": (HIDDEN,),
             "post_attention_norm" if hybrid else "ffn_norm": (HIDDEN,),
-            "ffn_gate": (FFN, HIDDEN),
-            "ffn_up": (FFN, HIDDEN),
-            "ffn_down": (HIDDEN, FFN),
+            **(_experts(experts) if experts else _feed_forward()),
         }
         if hybrid and index != LAYERS - 1:
             inner, keys = VALUE_HEADS * STATE, KEY_HEADS * STATE
@@ -131,8 +138,11 @@ def _shapes(hybrid: bool) -> dict[str, tuple[int, ...]]:
                 "attn_qkv": (2 * keys + inner, HIDDEN),
                 "attn_gate": (inner, HIDDEN),
                 "ssm_conv1d": (2 * keys + inner, KERNEL),
-                "ssm_alpha": (VALUE_HEADS, HIDDEN),
-                "ssm_beta": (VALUE_HEADS, HIDDEN),
+                **(
+                    {"ssm_ba": (2 * VALUE_HEADS, HIDDEN)}
+                    if experts
+                    else {"ssm_alpha": (VALUE_HEADS, HIDDEN), "ssm_beta": (VALUE_HEADS, HIDDEN)}
+                ),
                 "ssm_norm": (STATE,),
                 "ssm_out": (HIDDEN, inner),
             }
@@ -149,6 +159,20 @@ def _shapes(hybrid: bool) -> dict[str, tuple[int, ...]]:
             }
         shapes |= {f"blk.{index}.{name}.weight": shape for name, shape in layer.items()}
     return shapes
+
+
+def _feed_forward(name: str = "") -> dict[str, tuple[int, ...]]:
+    return {
+        f"ffn_gate{name}": (FFN, HIDDEN),
+        f"ffn_up{name}": (FFN, HIDDEN),
+        f"ffn_down{name}": (HIDDEN, FFN),
+    }
+
+
+def _experts(count: int) -> dict[str, tuple[int, ...]]:
+    each = {name: (count, *shape) for name, shape in _feed_forward("_exps").items()}
+    router = {"ffn_gate_inp": (count, HIDDEN), "ffn_gate_inp_shexp": (HIDDEN,)}
+    return router | each | _feed_forward("_shexp")
 
 
 def _values(

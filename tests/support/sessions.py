@@ -20,8 +20,12 @@ def open_session(
     n_ctx: int = 512,
     n_batch: int = 64,
     n_ubatch: int | None = None,
+    replay: bool = False,
 ) -> Any:
-    """Open a target in f32 with a drafter that needs no model; one thread, so that tests run side by side."""
+    """Open a target in f32 with a drafter that needs no model; one thread, so that tests run side by side.
+
+    replay: keep no states to go back to, decode accepted tokens again.
+    """
     native = core()
     model = native.Model(str(target))
     params = native.ContextParams()
@@ -30,10 +34,11 @@ def open_session(
     params.n_ubatch = n_ubatch or n_batch
     params.n_seq = sequences
     params.n_outputs = sequences * block
-    params.n_rollback = block - 1 if model.has_state else 0
+    params.n_rollback = block - 1 if model.has_state and not replay else 0
     params.n_threads = params.n_threads_batch = 1
     params.type_kv = 0
-    return native.Session(native.Target(native.Context(model, params), []), drafter, block)
+    target_context = native.Target(native.Context(model, params), [])
+    return native.Session(target_context, drafter, block, replay=replay)
 
 
 def finish(session: Any, ids: Sequence[int]) -> dict[int, list[int]]:
