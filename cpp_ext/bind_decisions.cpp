@@ -12,7 +12,8 @@ void bind_decisions(py::module_ & m) {
     py::enum_<Finish>(m, "Finish")
         .value("none", Finish::none)
         .value("stop", Finish::stop)
-        .value("length", Finish::length);
+        .value("length", Finish::length)
+        .value("failed", Finish::failed);
     m.def("plan_width", &plan_width, py::arg("block"), py::arg("remaining"));
     m.def("argmax", [](const py::array_t<float, py::array::c_style | py::array::forcecast> & values) {
         return argmax(values.data(), static_cast<int>(values.size()));

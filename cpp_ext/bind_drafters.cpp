@@ -10,10 +10,10 @@ namespace {
 
 using Turn = std::tuple<llama_seq_id, llama_pos, Token, int>;
 
-std::vector<DraftRequest> requests_of(const std::vector<Turn> & turns, const Sampler * sampler) {
+std::vector<DraftRequest> requests_of(const std::vector<Turn> & turns, Sampler * sampler) {
     std::vector<DraftRequest> requests;
     for (const auto & [seq, pos, anchor, count] : turns) {
-        requests.push_back({seq, pos, anchor, count, {}, {}, sampler});
+        requests.push_back({seq, pos, anchor, count, {}, {}, {}, sampler});
     }
     return requests;
 }
@@ -49,7 +49,7 @@ void bind_models_of_families(py::module_ & m) {
         .def(
             "draft_sampled",
             [](ModelDrafter & drafter, const std::vector<Turn> & turns, const Sampling & sampling) {
-                const Sampler sampler(sampling, {});
+                Sampler sampler(sampling, {});
                 std::vector<DraftRequest> requests = requests_of(turns, &sampler);
                 drafter.draft(requests);
                 std::vector<std::pair<std::vector<Token>, std::vector<float>>> drafted;

@@ -7,6 +7,9 @@
 namespace dflash {
 
 void bind_sampling(py::module_ & m) {
+    py::enum_<DraftSampling>(m, "DraftSampling")
+        .value("gumbel", DraftSampling::gumbel)
+        .value("rejection", DraftSampling::rejection);
     py::class_<Sampling>(m, "Sampling")
         .def(py::init<>())
         .def_readwrite("temperature", &Sampling::temperature)
@@ -19,7 +22,8 @@ void bind_sampling(py::module_ & m) {
         .def_readwrite("presence", &Sampling::presence)
         .def_readwrite("last_n", &Sampling::last_n)
         .def_readwrite("bias", &Sampling::bias)
-        .def_readwrite("seed", &Sampling::seed);
+        .def_readwrite("seed", &Sampling::seed)
+        .def_readwrite("draft", &Sampling::draft);
     m.def("gumbel", &gumbel, py::arg("seed"), py::arg("position"), py::arg("token"));
     m.def(
         "choose",
@@ -35,7 +39,7 @@ void bind_sampling(py::module_ & m) {
                 throw std::invalid_argument("a token is outside the vocabulary of " + std::to_string(n));
             }
             return Sampler(sampling, text)
-                .choose(logits.data(), n, position, after.data(), static_cast<int>(after.size()));
+                .choose({logits.data(), n, position, after.data(), static_cast<int>(after.size())});
         },
         py::arg("sampling"), py::arg("logits"), py::arg("position"), py::arg("text") = std::vector<Token>{},
         py::arg("after") = std::vector<Token>{}, "The token a sampler chooses from logits [n_vocab].");

@@ -18,6 +18,7 @@ inline py::array_t<float> copy_rows(const float * from, py::ssize_t rows, py::ss
 
 void bind_decisions(py::module_ & m);
 void bind_sampling(py::module_ & m);
+void bind_rejection(py::module_ & m);
 void bind_models(py::module_ & m);
 void bind_drafters(py::module_ & m);
 void bind_session(py::module_ & m);

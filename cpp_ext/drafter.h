@@ -16,11 +16,14 @@ struct DraftRequest {
     llama_pos pos;
     Token anchor;
     int count;
-    std::vector<Token> drafted; // result: at most `count`
+    std::vector<Token> drafted = {}; // result: at most `count`
     // result: how likely each is to be accepted if all before it are, as far as the drafter knows; empty: it
     // does not say
-    std::vector<float> confidence;
-    const Sampler * sampler = nullptr; // chooses among the draft's logits as it will among the target's
+    std::vector<float> confidence = {};
+    // result: what each was drawn with, where that is known; may point into the drafter's logits and is valid
+    // until its next decode
+    std::vector<Distribution> q = {};
+    Sampler * sampler = nullptr; // chooses among the draft's logits as it will among the target's
 };
 
 class Drafter {

@@ -46,7 +46,7 @@ void LatticeDrafter::read(DraftRequest & request, int row) {
 // shared is what they act on: a nucleus of top_k scores is not the target's nucleus, and a token outside the
 // candidates is never drafted. The predecessor is the token that was chosen, so that a sampled walk is scored
 // along its own way.
-int LatticeDrafter::choose(const DraftRequest & request, const std::vector<Token> & candidates,
+int LatticeDrafter::choose(DraftRequest & request, const std::vector<Token> & candidates,
                            const float * scores, const std::vector<Token> & before) {
     if (!request.sampler || request.sampler->takes_the_best()) {
         return argmax(scores, top_k_);
@@ -55,8 +55,9 @@ int LatticeDrafter::choose(const DraftRequest & request, const std::vector<Token
         logits_[static_cast<size_t>(candidates[k])] = scores[k];
     }
     const int n_before = static_cast<int>(before.size());
-    const Token token = request.sampler->choose(logits_.data(), static_cast<int>(logits_.size()),
-                                                request.pos + 1 + n_before, before.data(), n_before);
+    const Row row{logits_.data(), static_cast<int>(logits_.size()), request.pos + 1 + n_before, before.data(),
+                  n_before};
+    const Token token = request.sampler->draft(row, false, request.q);
     for (const Token candidate : candidates) {
         logits_[static_cast<size_t>(candidate)] = -INFINITY;
     }

@@ -23,7 +23,7 @@ class LatticeDrafter : public ModelDrafter {
     void read(DraftRequest & request, int row) override;
 
   private:
-    int choose(const DraftRequest & request, const std::vector<Token> & candidates, const float * scores,
+    int choose(DraftRequest & request, const std::vector<Token> & candidates, const float * scores,
                const std::vector<Token> & before);
 
     int top_k_;

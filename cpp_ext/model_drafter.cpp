@@ -116,7 +116,9 @@ void ModelDrafter::probe() {
 }
 
 void ModelDrafter::draft(std::vector<DraftRequest> & requests) {
-    for (const BlockGroup & group : groups(requests)) {
+    const std::vector<BlockGroup> decodes = groups(requests);
+    lone_ = decodes.size() == 1;
+    for (const BlockGroup & group : decodes) {
         draft_together(requests, group);
     }
 }
@@ -176,11 +178,10 @@ void ModelDrafter::read_logits(DraftRequest & request, int first_row) {
     const int n_vocab = context_->model().n_vocab();
     const std::vector<Token> & before = request.drafted;
     for (int i = 0; i < request.count; ++i) {
-        const float * logits = context_->logits(first_row + i);
-        const Token token = request.sampler
-                                ? request.sampler->choose(logits, n_vocab, request.pos + 1 + i, before.data(),
-                                                          static_cast<int>(before.size()))
-                                : argmax(logits, n_vocab);
+        const Row row{context_->logits(first_row + i), n_vocab, request.pos + 1 + i, before.data(),
+                      static_cast<int>(before.size())};
+        const Token token =
+            request.sampler ? request.sampler->draft(row, lone_, request.q) : argmax(row.logits, n_vocab);
         if (token < 0) {
             break; // not a number: nothing after it can be trusted either
         }

@@ -58,6 +58,7 @@ class ModelDrafter : public Drafter {
 
     Token mask_;
     int trained_block_;
+    bool lone_ = true; // one decode holds the whole draft: its logits last until the next draft
     TokenBatch noise_;
     FeatureBatch features_;
 };

@@ -24,6 +24,7 @@ PYBIND11_MODULE(_core, m) {
     m.def("publishes_features", &publishes_features, py::arg("architecture"));
     bind_decisions(m);
     bind_sampling(m);
+    bind_rejection(m);
     bind_models(m);
     bind_drafters(m);
     bind_session(m);

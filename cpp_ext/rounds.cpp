@@ -34,7 +34,7 @@ std::vector<Session::Turn> Session::plan() {
         width = std::max(width, plan_width(sequence.limits.block, sequence.remaining()));
         room = std::min(room, n_ctx() - sequence.n_past);
         turns.push_back(
-            {&sequence, {sequence.id, sequence.n_past, sequence.anchor, 0, {}, {}, &sequence.sampler}});
+            {&sequence, {sequence.id, sequence.n_past, sequence.anchor, 0, {}, {}, {}, &sequence.sampler}});
     }
     // A recurrent target decodes unequal widths in separate passes: there all sequences share one.
     const bool shared = target_->context().model().has_state();
@@ -68,6 +68,7 @@ void Session::draft(std::vector<Turn> & turns) {
     }
     for (size_t i = 0; i < owners.size(); ++i) {
         owners[i]->request.drafted = std::move(requests[i].drafted);
+        owners[i]->request.q = std::move(requests[i].q);
     }
 }
 
@@ -97,40 +98,54 @@ void Session::verify(std::vector<Turn> & turns) {
     target_->context().logits(0); // waits for a device, so that its time counts here
 }
 
-Token Session::chosen(int row, const Sequence & sequence, llama_pos position, const Token * after,
-                      int n_after) const {
+// row: of the request's anchor in the last decode.
+Verdict Session::judged(Sequence & sequence, const DraftRequest & request, int row,
+                        std::optional<int> forced) {
     const Context & context = target_->context();
-    const Token best =
-        sequence.sampler.choose(context.logits(row), context.model().n_vocab(), position, after, n_after);
-    if (best < 0) {
-        throw std::runtime_error("the target's logits are not numbers; its file may be damaged");
+    return judge(
+        sequence.sampler, request, context.model().n_vocab(), [&](int i) { return context.logits(row + i); },
+        sequence.limits.stops, forced);
+}
+
+// Cuts a verdict to what is still wanted and makes it the sequence's text. row: whose logits gave its first
+// token.
+Output Session::write(Sequence & sequence, Verdict verdict, int row) {
+    Output output{sequence.id, std::move(verdict.tokens), Finish::none};
+    const Cut cut = cut_output(output.tokens, sequence.remaining(), sequence.limits.stops);
+    output.tokens.resize(static_cast<size_t>(cut.keep));
+    output.finish = cut.finish;
+    if (cut.finish == Finish::none && !verdict.problem.empty()) {
+        output.finish = Finish::failed;
+        output.problem = std::move(verdict.problem);
     }
-    return best;
+    if (sequence.limits.logprobs >= 0) {
+        const Context & context = target_->context();
+        for (const Token token : output.tokens) {
+            output.logprobs.push_back(
+                logprobs(context.logits(row++), context.model().n_vocab(), token, sequence.limits.logprobs));
+        }
+    }
+    sequence.finish = output.finish;
+    sequence.sampler.accept(output.tokens);
+    sequence.anchor = output.tokens.empty() ? sequence.anchor : output.tokens.back();
+    return output;
 }
 
 Output Session::accept(Turn & turn) {
     Sequence & sequence = *turn.sequence;
-    const std::vector<Token> & drafted = turn.request.drafted;
-    const int n_drafted = static_cast<int>(drafted.size());
+    const int n_drafted = static_cast<int>(turn.request.drafted.size());
     const std::optional<int> forced =
         n_drafted > 0 ? drafter_->forced_accept(sequence.id, n_drafted) : std::nullopt;
-    const auto choose = [&](int i) {
-        return chosen(turn.row + i, sequence, turn.request.pos + 1 + i, drafted.data(), i);
-    };
-    const Accepted taken = forced ? Accepted{*forced, choose(*forced)} : accept_greedy(drafted, choose);
-    turn.accepted = taken.count;
-    std::vector<Token> tokens(drafted.begin(), drafted.begin() + taken.count);
-    tokens.push_back(taken.bonus);
-
-    const Cut cut = cut_output(tokens, sequence.remaining(), sequence.limits.stops);
-    tokens.resize(static_cast<size_t>(cut.keep));
-    sequence.counters.count_round(n_drafted, cut.keep - 1, cut.keep);
-    sequence.counters.last_token_ns = now_ns();
-    sequence.finish = cut.finish;
-    sequence.sampler.accept(tokens);
-    sequence.anchor = tokens.back();
-    sequence.n_past += cut.keep;
-    return {sequence.id, std::move(tokens), cut.finish};
+    Verdict verdict = judged(sequence, turn.request, turn.row, forced);
+    turn.accepted = verdict.accepted;
+    Output output = write(sequence, std::move(verdict), turn.row);
+    const int kept = static_cast<int>(output.tokens.size());
+    if (kept > 0) { // else it failed at once, and the round is none
+        sequence.counters.count_round(n_drafted, kept - 1, kept);
+        sequence.counters.last_token_ns = now_ns();
+        sequence.n_past += kept;
+    }
+    return output;
 }
 
 void Session::commit(const std::vector<Turn> & turns) {

@@ -1,36 +1,27 @@
 // Chooses a token from logits. What is random is a pure function of (seed, position, token), so that a seed
 // gives one text whatever is drafted, however wide the blocks are and whoever else is served; and draft and
-// target see the same noise, so that they agree more often than two independent draws would.
+// target see the same noise, so that they agree more often than two independent draws would. With rejection
+// sampling the drafted tokens are draws of their own, and a text depends on them too.
 #pragma once
 
-#include "decide.h"
+#include "distribution.h"
+#include "filters.h"
+#include "noise.h"
 
 #include <cstdint>
-#include <utility>
+#include <string>
 #include <vector>
 
 namespace dflash {
 
-// Filters in llama.cpp's order: penalties and biases, top_k, typical, top_p, min_p, temperature.
-struct Sampling {
-    float temperature = 0; // 0: the most likely token after penalties and biases
-    int top_k = 0;         // most likely tokens kept; 0: all
-    float typical = 1;     // locally typical sampling (Meister et al. 2022); 1: off
-    float top_p = 1;       // nucleus (Holtzman et al. 2019); 1: off
-    float min_p = 0;       // least probability as a share of the largest; 0: off
-    float repeat = 1;      // logits of recent tokens are divided (if positive) or multiplied by this
-    float frequency = 0;   // subtracted per occurrence among the recent tokens
-    float presence = 0;    // subtracted once if among them
-    int last_n = 64;       // how many tokens are recent, the prompt's included; -1: all
-    std::vector<std::pair<Token, float>> bias;
-    std::uint64_t seed = 0;
-
-    bool changes_logits() const;
+// Logits of all n tokens for the place `position`, after the accepted text and n_after tokens more.
+struct Row {
+    const float * logits;
+    int n;
+    std::int32_t position;
+    const Token * after;
+    int n_after;
 };
-
-// Gumbel noise of a token at a position of the text: argmax(logit / temperature + noise) is a sample from the
-// softmax (Gumbel-max trick; Maddison et al. 2014).
-double gumbel(std::uint64_t seed, std::int32_t position, Token token);
 
 class Sampler {
   public:
@@ -38,9 +29,26 @@ class Sampler {
     Sampler(Sampling sampling, const std::vector<Token> & prompt)
         : sampling_(std::move(sampling)), text_(prompt) {}
 
-    // The token at `position` given the logits of all n tokens; `after` stands behind the accepted text.
-    // -1 if no logit is a number.
-    Token choose(const float * logits, int n, std::int32_t position, const Token * after, int n_after) const;
+    // Whether drafted tokens are accepted by rejection sampling.
+    bool rejects() const { return sampling_.draft == DraftSampling::rejection && sampling_.temperature > 0; }
+
+    // The target's token. -1 if no logit is a number or all are banned.
+    Token choose(const Row & row) const;
+
+    // A draft's token from its own logits; -1 as above. With rejection sampling what it was drawn with is
+    // appended to q: it points into the logits if these are lasting.
+    Token draft(const Row & row, bool lasting, std::vector<Distribution> & q) const;
+
+    // What `choose` draws from, at a temperature above 0.
+    Distribution distribution(const Row & row) const;
+
+    // Uniform in (0, 1).
+    double uniform_at(std::int32_t position, Purpose purpose) const {
+        return uniform(stream_of(sampling_.seed, position, purpose));
+    }
+
+    // Why `choose` finds nothing in a row that has numbers: for the message of an error.
+    std::string why_nothing() const;
 
     // Whether it is the most likely token, whatever the text and the position.
     bool takes_the_best() const { return sampling_.temperature <= 0 && !sampling_.changes_logits(); }
@@ -49,10 +57,14 @@ class Sampler {
     void accept(const std::vector<Token> & tokens);
 
   private:
-    std::vector<float> changed(const float * logits, int n, const Token * after, int n_after) const;
+    const float * changed(const Row & row) const;
+    Token draw(const float * logits, int n, std::uint64_t stream) const;
 
     Sampling sampling_;
     std::vector<Token> text_;
+    // kept from row to row, so that none allocates
+    mutable std::vector<float> own_;
+    mutable std::vector<Token> recent_;
 };
 
 } // namespace dflash

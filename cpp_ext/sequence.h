@@ -14,6 +14,7 @@ struct Limits {
     int max_tokens = 0; // to emit, the stop token included
     int block = 1;      // rows of a verify, the anchor included; 1: no drafts
     std::unordered_set<Token> stops;
+    int logprobs = -1; // alternatives to report with each token; -1: no log-probabilities at all
 };
 
 // Rules: emitted = 1 + rounds + accepted (the 1 is the prefill's token), counted after the cut at a stop

@@ -100,9 +100,10 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     target_->context().decode(batch_.view(), "reading the prompt");
     const FeatureRows rows{sequence.id, sequence.n_past, 0, count};
     sequence.n_past += count;
+    Output output{sequence.id, {}, Finish::none};
     if (!sequence.prefilling()) {
-        sequence.anchor = chosen(0, sequence, n_prompt);
-        sequence.sampler.accept({sequence.anchor});
+        const DraftRequest none{sequence.id, n_prompt - 1, sequence.prompt.back(), 0};
+        output = write(sequence, judged(sequence, none, 0, std::nullopt), 0);
     }
     inject({rows});
     const std::int64_t end = now_ns();
@@ -111,11 +112,9 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     if (sequence.prefilling()) {
         return;
     }
-    const Cut cut = cut_output({sequence.anchor}, sequence.remaining(), sequence.limits.stops);
-    sequence.counters.emitted = 1;
+    sequence.counters.emitted = static_cast<int>(output.tokens.size());
     sequence.counters.first_token_ns = sequence.counters.last_token_ns = end;
-    sequence.finish = cut.finish;
-    outputs.push_back({sequence.id, {sequence.anchor}, cut.finish});
+    outputs.push_back(std::move(output));
 }
 
 void Session::inject(const std::vector<FeatureRows> & rows) {

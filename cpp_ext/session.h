@@ -2,8 +2,10 @@
 #pragma once
 
 #include "drafter.h"
+#include "logprobs.h"
 #include "rollback.h"
 #include "sequence.h"
+#include "verdict.h"
 
 #include <map>
 #include <memory>
@@ -16,6 +18,8 @@ struct Output {
     llama_seq_id id;
     std::vector<Token> tokens;
     Finish finish;
+    std::string problem = {};            // why it failed, if it did
+    std::vector<Logprobs> logprobs = {}; // one for each token, if they were asked for
 };
 
 // Nanoseconds by stage since the session began; what is missing from total is host work between them.
@@ -70,8 +74,8 @@ class Session {
     void prepare_rollback(const std::vector<Turn> & turns);
     void verify(std::vector<Turn> & turns);
     Output accept(Turn & turn);
-    Token chosen(int row, const Sequence & sequence, llama_pos position, const Token * after = nullptr,
-                 int n_after = 0) const;
+    Verdict judged(Sequence & sequence, const DraftRequest & request, int row, std::optional<int> forced);
+    Output write(Sequence & sequence, Verdict verdict, int row);
     void commit(const std::vector<Turn> & turns);
     void inject(const std::vector<FeatureRows> & rows);
     void give_up_drafting(const std::string & why);

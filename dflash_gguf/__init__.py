@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .answer import Answer, Chunk
+    from .answer import Answer, Chunk, TokenLogprobs
     from .engine import Engine
     from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
     from .loading import Options, load
@@ -34,6 +34,7 @@ __all__ = [
     "Sampling",
     "Simulation",
     "Stats",
+    "TokenLogprobs",
     "UsageError",
     "Worker",
     "load",
@@ -46,6 +47,7 @@ _HOMES = {
     "Sampling": "sampling",
     "Simulation": "simulation",
     "Stats": "stats",
+    "TokenLogprobs": "answer",
     "Worker": "worker",
     "load": "loading",
     "Options": "loading",

@@ -52,6 +52,10 @@ def choose(
     after: Sequence[int] = ...,
 ) -> int: ...
 
+class DraftSampling(Enum):
+    gumbel = 0
+    rejection = 1
+
 class Sampling:
     temperature: float
     top_k: int
@@ -64,7 +68,26 @@ class Sampling:
     last_n: int
     bias: list[tuple[int, float]]
     seed: int
+    draft: DraftSampling
 
+class Distribution:
+    @staticmethod
+    def certain(token: int) -> Distribution: ...
+    @staticmethod
+    def whole(logits: NDArray[np.float32], temperature: float) -> Distribution: ...
+    @staticmethod
+    def filtered(logits: NDArray[np.float32], sampling: Sampling) -> Distribution: ...
+    def of(self, token: int) -> float: ...
+    def residual(self, other: Distribution, u: float) -> int: ...
+
+def accept_drawn(
+    drafted: Sequence[int],
+    q: Sequence[Distribution],
+    target: Callable[[int], Distribution],
+    choose: Callable[[int], int],
+    stays: Callable[[int], float],
+    replacement: Callable[[int], float],
+) -> tuple[int, int]: ...
 def later_cells(
     positions: Sequence[int], cells: Sequence[int], per_stream: int
 ) -> list[tuple[int, int, int]]: ...
@@ -73,6 +96,7 @@ class Finish(Enum):
     none = 0
     stop = 1
     length = 2
+    failed = 3
 
 class Device:
     name: str
@@ -206,6 +230,8 @@ class Output:
     id: int
     tokens: list[int]
     finish: Finish
+    problem: str
+    logprobs: list[tuple[float, list[tuple[int, float]]]]
 
 class Session:
     n_ctx: int
@@ -223,6 +249,7 @@ class Session:
         block: int,
         stops: Iterable[int],
         sampling: Sampling = ...,
+        logprobs: int = -1,
     ) -> int: ...
     def step(self) -> list[Output]: ...
     def remove(self, id: int) -> None: ...

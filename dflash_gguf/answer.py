@@ -9,15 +9,35 @@ from .text import Utf8Stream
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely the target thought a token, drafted or not.
+
+    By the model itself: the softmax of its logits at temperature 1, before penalties, biases, filters and
+    grammars, as in OpenAI's API and llama-server.
+
+    Attributes:
+        token: the id.
+        logprob: natural log of its probability.
+        top: the most likely tokens and theirs, best first, as many as were asked for.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """What was added to an answer: its tokens and the text that they completed, which may be none yet.
 
-    The last chunk carries the finish_reason; it alone may have no tokens.
+    The last chunk carries the finish_reason; it alone may have no tokens. `logprobs` belongs to the tokens,
+    if they were asked for.
     """
 
     text: str
     tokens: tuple[int, ...]
     finish_reason: str | None
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(slots=True)
@@ -28,8 +48,10 @@ class Answer:
         prompt: the token ids that were read.
         tokens: the token ids written so far, an end token included.
         text: what they spell, without end tokens.
-        finish_reason: "stop" (an end token), "length" (the limit or the context's edge), "cancelled", or
-            None while it goes on.
+        finish_reason: "stop" (an end token), "length" (the limit or the context's edge), "cancelled",
+            "error", or None while it goes on.
+        error: why nothing can follow, where the finish_reason is "error".
+        logprobs: one for each token, if they were asked for.
         stats: counts and times; None while it goes on.
     """
 
@@ -40,14 +62,23 @@ class Answer:
     text: str = ""
     finish_reason: str | None = None
     stats: Stats | None = None
+    error: str | None = None
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
     _stream: Utf8Stream = field(default_factory=Utf8Stream, repr=False)
 
-    def add(self, tokens: list[int], data: bytes, finish_reason: str | None) -> Chunk:
+    def add(
+        self,
+        tokens: list[int],
+        data: bytes,
+        finish_reason: str | None,
+        logprobs: tuple[TokenLogprobs, ...] = (),
+    ) -> Chunk:
         """Append a round's tokens, which spell `data`, and return what is new."""
         text = self._stream.feed(data)
         if finish_reason is not None:
             text += self._stream.close()
         self.tokens += tokens
+        self.logprobs += logprobs
         self.text += text
         self.finish_reason = finish_reason
-        return Chunk(text, tuple(tokens), finish_reason)
+        return Chunk(text, tuple(tokens), finish_reason, logprobs)

@@ -51,6 +51,8 @@ def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
                     engine.cancel(answer)
     finally:
         write("\n")
+    if answer.error is not None:
+        raise UsageError(answer.error)
     for warning in engine.warnings[warned:]:
         say(f"warning: {warning}")
     if not turns.quiet:

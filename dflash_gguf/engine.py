@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ._native import core
-from .answer import Answer, Chunk
+from .answer import Answer, Chunk, TokenLogprobs
 from .errors import DflashError, ResourceError, UsageError
 from .prompt import Prompter
 from .sampling import Sampling
@@ -128,6 +128,7 @@ class Engine:
         max_tokens: int | None = None,
         block: int | None = None,
         sampling: Sampling | None = None,
+        logprobs: int | None = None,
         ignore_end: bool = False,
         raw: bool = False,
         template: Mapping[str, Any] | None = None,
@@ -139,6 +140,7 @@ class Engine:
             max_tokens: tokens to write at most, an end token included; default: up to the context's edge.
             block: rows of a verify, 1 (no drafts) to the engine's widest; default: `Engine.block`.
             sampling: how tokens are chosen; default: greedy.
+            logprobs: give each token's log-probability and the alternatives, so many, in `Answer.logprobs`.
             ignore_end: go on after end tokens (for measurements).
 
         Raises UsageError, naming the numbers, if the request does not fit the engine, ResourceError if the
@@ -158,6 +160,7 @@ class Engine:
                 block=width,
                 stops=set(stops),
                 sampling=chosen.native(),
+                logprobs=_alternatives(logprobs, parts.model.n_vocab),
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
@@ -197,7 +200,8 @@ class Engine:
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[Chunk]:
         """Yield an answer as it grows, one chunk a round. Options as for `start`.
 
-        Leaving the iteration early cancels the answer.
+        Leaving the iteration early cancels the answer. Raises UsageError if the request's own settings leave
+        no token to write.
         """
         answer = self.start(prompt, **options)
         said = counted = 0
@@ -206,9 +210,11 @@ class Engine:
                 # another answer's loop may have taken the steps in which this one grew
                 if len(answer.tokens) > counted or answer.finish_reason is not None:
                     text, tokens = answer.text[said:], tuple(answer.tokens[counted:])
+                    logprobs = tuple(answer.logprobs[counted:])
                     said, counted = len(answer.text), len(answer.tokens)
-                    chunk = Chunk(text, tokens, answer.finish_reason)
+                    chunk = Chunk(text, tokens, answer.finish_reason, logprobs)
                     yield chunk
+                    _raise_error(answer)
                     if chunk.finish_reason is not None:
                         return
                 else:
@@ -217,13 +223,14 @@ class Engine:
             self._leave(answer)
 
     def generate(self, prompt: Prompt, **options: Any) -> Answer:
-        """Return a whole answer. Options as for `start`."""
+        """Return a whole answer. Options as for `start`, errors as of `stream`."""
         answer = self.start(prompt, **options)
         try:
             while answer.finish_reason is None:
                 self.step()
         finally:
             self._leave(answer)
+        _raise_error(answer)
         return answer
 
     def times(self) -> dict[str, float]:
@@ -282,7 +289,12 @@ class Engine:
         answer = self._answers[output.id]
         shown = [token for token in output.tokens if token not in self._ends]
         data = b"".join(parts.model.piece(token) for token in shown)
-        chunk = answer.add(output.tokens, data, finish_reason(core(), output.finish))
+        logprobs = tuple(
+            TokenLogprobs(token, own, tuple(top))
+            for token, (own, top) in zip(output.tokens, output.logprobs, strict=False)
+        )
+        answer.error = output.problem or None
+        chunk = answer.add(output.tokens, data, finish_reason(core(), output.finish), logprobs)
         if answer.finish_reason is not None:
             self._retire(answer)
         return answer, chunk
@@ -298,6 +310,20 @@ class Engine:
         text = f"drafting stopped, plain decoding goes on: {session.draft_failure}"
         if session.draft_failure and text not in self.warnings:
             self.warnings.append(text)
+
+
+def _raise_error(answer: Answer) -> None:
+    if answer.error is not None:
+        raise UsageError(answer.error)
+
+
+def _alternatives(count: object, n_vocab: int) -> int:
+    if count is None:
+        return -1
+    if not isinstance(count, Integral) or isinstance(count, bool) or not 0 <= count <= n_vocab:
+        text = f"logprobs is {count!r}; expected a number of alternatives from 0 to {n_vocab}"
+        raise UsageError(text)
+    return int(count)
 
 
 def _whole(name: str, value: object) -> int:

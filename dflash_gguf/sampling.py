@@ -25,7 +25,7 @@ class Sampling:
 
     The text is drawn from exactly the target's distribution (after these settings), with a drafter or
     without, and a seed gives one text whatever is drafted: what is random depends on the seed and on the
-    place in the text alone.
+    place in the text alone (but for `draft_sampling`).
 
     Attributes:
         temperature: 0 takes the most likely token; 1 samples the model's own distribution.
@@ -39,6 +39,11 @@ class Sampling:
         repeat_last_n: how many tokens are recent, the prompt's included; -1: all of them.
         logit_bias: token id -> added to its logit; -inf bans it.
         seed: of the random choices, 0 to 2**64 - 1; None draws one.
+        draft_sampling: "gumbel": draft and target choose with the same noise, and a drafted token is kept
+            where they agree. "rejection": drafted tokens are samples of the draft's own distribution q,
+            kept with probability min(1, p / q), else replaced by a sample of max(0, p - q) (Leviathan et
+            al. 2023, Chen et al. 2023). It draws from the same distribution and may keep more, but a
+            seed's text then depends on the drafter and the block too.
     """
 
     temperature: float = 0.0
@@ -52,6 +57,7 @@ class Sampling:
     repeat_last_n: int = 64
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+    draft_sampling: str = "gumbel"
 
     def __post_init__(self) -> None:
         """Raise UsageError, naming the setting and its bounds, for a value out of range."""
@@ -65,6 +71,9 @@ class Sampling:
             object.__setattr__(self, "seed", secrets.randbits(32))
         elif not _inside(self.seed, 0, 2**64 - 1, whole=True):
             text = f"seed is {self.seed!r}; expected a whole number from 0 to 2**64 - 1"
+            raise UsageError(text)
+        if self.draft_sampling not in _DRAFT_SAMPLING:
+            text = f"draft_sampling is {self.draft_sampling!r}; expected {' or '.join(_DRAFT_SAMPLING)}"
             raise UsageError(text)
         for token, value in self.logit_bias.items():
             known = _inside(token, 0, _INT_MAX, whole=True)
@@ -84,9 +93,10 @@ class Sampling:
         """Return the settings as the engine's own."""
         made: _core.Sampling = core().Sampling()
         for name in (f.name for f in fields(self)):
-            if name != "logit_bias":
+            if name not in {"logit_bias", "draft_sampling"}:
                 setattr(made, _NATIVE.get(name, name), getattr(self, name))
         made.bias = [(int(token), float(value)) for token, value in self.logit_bias.items()]
+        made.draft = core().DraftSampling.__members__[self.draft_sampling]
         return made
 
 
@@ -110,6 +120,7 @@ _BOUNDS = (
     ("presence_penalty", -100, 100),
     ("repeat_last_n", -1, _INT_MAX),
 )
+_DRAFT_SAMPLING = ("gumbel", "rejection")
 _NATIVE = {
     "repeat_penalty": "repeat",
     "frequency_penalty": "frequency",

@@ -106,5 +106,6 @@ class Stats:
 
 
 def finish_reason(core: ModuleType, finish: _core.Finish) -> str | None:
-    """Return 'stop', 'length' or None while the answer goes on."""
-    return {core.Finish.stop: "stop", core.Finish.length: "length"}.get(finish)
+    """Return 'stop', 'length', 'error' or None while the answer goes on."""
+    ends = {core.Finish.stop: "stop", core.Finish.length: "length", core.Finish.failed: "error"}
+    return ends.get(finish)

@@ -35,9 +35,10 @@ class Ticket:
     def __iter__(self) -> Iterator[Chunk]:
         while not self._done:
             item = self._chunks.get()
-            self._done = isinstance(item, Exception) or item.finish_reason is not None
             if isinstance(item, Exception):
+                self._done = True
                 raise item
+            self._done = item.finish_reason not in {None, "error"}  # the error itself follows
             yield item
 
     def cancel(self) -> None:
@@ -167,6 +168,8 @@ class Worker:
                 if chunk.finish_reason is not None:
                     del self._running[id(answer)]
                 ticket._chunks.put(chunk)
+                if answer.error is not None:
+                    ticket._chunks.put(UsageError(answer.error))
         except Exception as error:  # noqa: BLE001 (nobody else is left to hear of it)
             for ticket in self._running.values():
                 if ticket.answer is not None:
