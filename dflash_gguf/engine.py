@@ -320,10 +320,10 @@ def _raise_error(answer: Answer) -> None:
 def _alternatives(count: object, n_vocab: int) -> int:
     if count is None:
         return -1
-    if not isinstance(count, Integral) or isinstance(count, bool) or not 0 <= count <= n_vocab:
+    if isinstance(count, bool) or not 0 <= (wanted := _whole("logprobs", count)) <= n_vocab:
         text = f"logprobs is {count!r}; expected a number of alternatives from 0 to {n_vocab}"
         raise UsageError(text)
-    return int(count)
+    return wanted
 
 
 def _whole(name: str, value: object) -> int:

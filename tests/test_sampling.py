@@ -22,6 +22,7 @@ SAMPLES = 20_000
 CHI_SQUARE = {7: 24.32, 11: 31.26, 15: 37.70}  # alpha 0.001 by degrees of freedom
 LOGITS = np.array([2.0, 1.5, 1.5, 0.5, 0.0, -0.5, -1.0, -3.0], np.float32)
 FLOATS = st.floats(-20, 20, width=32)
+APART = st.integers(-2_000, 2_000).map(lambda hundredths: hundredths / 100)  # no near ties
 
 
 def softmax(logits: Any) -> Any:
@@ -108,7 +109,7 @@ def test_the_choice_is_the_argmax_of_logit_and_noise(
 
 @settings(max_examples=200)
 @given(
-    st.lists(FLOATS, min_size=1, max_size=40, unique=True),
+    st.lists(APART, min_size=1, max_size=40, unique=True),
     st.integers(0, 12),
     st.sampled_from([1.0, 0.9, 0.4]),
     st.sampled_from([1.0, 0.95, 0.5, 0.0]),
@@ -184,6 +185,7 @@ def test_values_that_are_no_numbers_are_never_chosen() -> None:
         ({"repeat_penalty": 0}, "repeat_penalty is 0; expected a number from 0.01"),
         ({"repeat_last_n": -2}, "repeat_last_n is -2"),
         ({"seed": -1}, "seed is -1"),
+        ({"draft_sampling": "both"}, "draft_sampling is 'both'; expected gumbel or rejection"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
         ({"logit_bias": {1: math.inf}}, "logit_bias has 1: inf"),
         ({"logit_bias": {1: 10**400}}, "logit_bias has 1: 1000"),
