@@ -3,6 +3,7 @@
 #include "blocks.h"
 #include "decide.h"
 #include "lattice.h"
+#include "stop_strings.h"
 
 #include <pybind11/functional.h>
 
@@ -67,6 +68,17 @@ void bind_decisions(py::module_ & m) {
               const Cut cut = cut_output(tokens, remaining, stops);
               return py::make_tuple(cut.keep, cut.finish);
           });
+    py::class_<StopStrings>(m, "StopStrings")
+        .def(py::init<const std::vector<std::string> &>(), py::arg("strings"))
+        .def(
+            "read",
+            [](StopStrings & stops, const std::string & bytes) {
+                std::string text;
+                const bool found = stops.read(bytes, text);
+                return py::make_tuple(py::bytes(text), found);
+            },
+            py::arg("bytes"), "Text that is sure, and whether a stop string is complete.")
+        .def_property_readonly("held", [](const StopStrings & stops) { return py::bytes(stops.held()); });
 }
 
 } // namespace dflash

@@ -30,13 +30,15 @@ void bind_session(py::module_ & m) {
         .def_readonly("tokens", &Output::tokens)
         .def_readonly("finish", &Output::finish)
         .def_readonly("problem", &Output::problem)
-        .def_property_readonly("logprobs", [](const Output & output) {
-            std::vector<std::pair<float, std::vector<std::pair<Token, float>>>> rows;
-            for (const Logprobs & row : output.logprobs) {
-                rows.emplace_back(row.own, row.top);
-            }
-            return rows;
-        });
+        .def_property_readonly("logprobs",
+                               [](const Output & output) {
+                                   std::vector<std::pair<float, std::vector<std::pair<Token, float>>>> rows;
+                                   for (const Logprobs & row : output.logprobs) {
+                                       rows.emplace_back(row.own, row.top);
+                                   }
+                                   return rows;
+                               })
+        .def_property_readonly("text", [](const Output & output) { return py::bytes(output.text); });
     py::class_<Session>(m, "Session")
         .def(py::init([](std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
                          bool replay) {
@@ -48,13 +50,19 @@ void bind_session(py::module_ & m) {
         .def(
             "add",
             [](Session & session, std::vector<Token> prompt, int max_tokens, int block,
-               std::unordered_set<Token> stops, const Sampling & sampling, int logprobs) {
-                return session.add(std::move(prompt), {max_tokens, block, std::move(stops), logprobs},
+               std::unordered_set<Token> stops, std::vector<std::string> stop_strings,
+               const Sampling & sampling, int logprobs) {
+                return session.add(std::move(prompt),
+                                   {max_tokens, block, std::move(stops), std::move(stop_strings), logprobs},
                                    sampling);
             },
             py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"),
-            py::arg("sampling") = Sampling{}, py::arg("logprobs") = -1)
+            py::arg("stop_strings") = std::vector<std::string>{}, py::arg("sampling") = Sampling{},
+            py::arg("logprobs") = -1)
         .def("step", &Session::step, release_gil())
+        .def(
+            "held", [](const Session & session, llama_seq_id id) { return py::bytes(session.held(id)); },
+            py::arg("id"))
         .def("remove", &Session::remove, py::arg("id"))
         .def("counters", [](const Session & session, llama_seq_id id) { return session.counters(id); })
         .def_property_readonly("times", [](const Session & session) { return session.times(); })

@@ -107,16 +107,31 @@ Verdict Session::judged(Sequence & sequence, const DraftRequest & request, int r
         sequence.limits.stops, forced);
 }
 
+// Cuts an output's tokens where the answer ends, spells them, and returns why it ends.
+Finish Session::cut(Sequence & sequence, Output & output) {
+    Cut cut = cut_output(output.tokens, sequence.remaining(), sequence.limits.stops);
+    const Model & model = target_->context().model();
+    for (int i = 0; i < cut.keep; ++i) {
+        const Token token = output.tokens[static_cast<size_t>(i)];
+        if (ends_.count(token) == 0 && sequence.stop_strings.read(model.piece(token, false), output.text)) {
+            cut = {i + 1, Finish::stop};
+        }
+    }
+    output.tokens.resize(static_cast<size_t>(cut.keep));
+    return cut.finish;
+}
+
 // Cuts a verdict to what is still wanted and makes it the sequence's text. row: whose logits gave its first
 // token.
 Output Session::write(Sequence & sequence, Verdict verdict, int row) {
     Output output{sequence.id, std::move(verdict.tokens), Finish::none};
-    const Cut cut = cut_output(output.tokens, sequence.remaining(), sequence.limits.stops);
-    output.tokens.resize(static_cast<size_t>(cut.keep));
-    output.finish = cut.finish;
-    if (cut.finish == Finish::none && !verdict.problem.empty()) {
+    output.finish = cut(sequence, output);
+    if (output.finish == Finish::none && !verdict.problem.empty()) {
         output.finish = Finish::failed;
         output.problem = std::move(verdict.problem);
+    }
+    if (output.finish != Finish::none) {
+        output.text += sequence.stop_strings.held();
     }
     if (sequence.limits.logprobs >= 0) {
         const Context & context = target_->context();

@@ -3,6 +3,7 @@
 
 #include "llama.h"
 #include "sampler.h"
+#include "stop_strings.h"
 
 #include <cstdint>
 #include <unordered_set>
@@ -14,11 +15,13 @@ struct Limits {
     int max_tokens = 0; // to emit, the stop token included
     int block = 1;      // rows of a verify, the anchor included; 1: no drafts
     std::unordered_set<Token> stops;
+    std::vector<std::string> stop_strings; // of bytes
     int logprobs = -1; // alternatives to report with each token; -1: no log-probabilities at all
 };
 
 // Rules: emitted = 1 + rounds + accepted (the 1 is the prefill's token), counted after the cut at a stop
-// token or limit; accept length = 1 + accepted / drafting_rounds when every round drafts.
+// token, the token that completes a stop string, or the limit; accept length = 1 + accepted / drafting_rounds
+// when every round drafts.
 struct Counters {
     int prompt_tokens = 0;
     int injected = 0; // context rows given to the drafter
@@ -41,6 +44,7 @@ struct Sequence {
     std::vector<Token> prompt;
     Limits limits;
     Sampler sampler;
+    StopStrings stop_strings;
     Counters counters;
     llama_pos n_past = 0; // positions in the caches
     Token anchor = 0;     // last emitted token, not in the caches yet

@@ -25,6 +25,8 @@ Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafte
     require(max_block_ >= 1, "max_block is " + std::to_string(max_block_) + ", at least 1 is needed");
     require(context.params().n_outputs >= context.params().n_seq * max_block_,
             "the target's context has fewer output rows than sequences x block");
+    const std::vector<Token> ends = context.model().end_tokens();
+    ends_.insert(ends.begin(), ends.end());
 }
 
 llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sampling) {
@@ -49,6 +51,7 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
                                                    std::to_string(n_vocab));
     }
 
+    StopStrings stop_strings(limits.stop_strings);
     llama_seq_id id = 0; // the lowest free one: ids stay compact
     while (sequences_.count(id) != 0) {
         ++id;
@@ -60,6 +63,7 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
     sequence.counters.prompt_tokens = n_prompt;
     sequence.sampler = Sampler(std::move(sampling), prompt);
     sequence.prompt = std::move(prompt);
+    sequence.stop_strings = std::move(stop_strings);
     sequence.limits = std::move(limits);
     sequence.limits.max_tokens = std::min(sequence.limits.max_tokens, n_ctx() - n_prompt);
     return id;

@@ -20,6 +20,7 @@ struct Output {
     Finish finish;
     std::string problem = {};            // why it failed, if it did
     std::vector<Logprobs> logprobs = {}; // one for each token, if they were asked for
+    std::string text = {};               // bytes, without end tokens, a stop string and what may become one
 };
 
 // Nanoseconds by stage since the session began; what is missing from total is host work between them.
@@ -49,6 +50,9 @@ class Session {
     // Finished sequences stay, idle, until removed.
     std::vector<Output> step();
 
+    // Bytes of a sequence's text that may begin a stop string and are in no output yet.
+    const std::string & held(llama_seq_id id) const { return sequences_.at(id).stop_strings.held(); }
+
     // End a sequence at any point between steps. Unknown ids are ignored.
     void remove(llama_seq_id id);
 
@@ -76,6 +80,7 @@ class Session {
     Output accept(Turn & turn);
     Verdict judged(Sequence & sequence, const DraftRequest & request, int row, std::optional<int> forced);
     Output write(Sequence & sequence, Verdict verdict, int row);
+    Finish cut(Sequence & sequence, Output & output);
     void commit(const std::vector<Turn> & turns);
     void inject(const std::vector<FeatureRows> & rows);
     void give_up_drafting(const std::string & why);
@@ -84,6 +89,7 @@ class Session {
     std::shared_ptr<Drafter> drafter_;
     int max_block_;
     Rollback rollback_;
+    std::unordered_set<Token> ends_; // of the model, never shown
     std::map<llama_seq_id, Sequence> sequences_;
     TokenBatch batch_;
     Times times_;

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 import numpy as np
@@ -43,6 +43,12 @@ def walk_lattice(
     rows: NDArray[np.float32], top_k: int, n_vocab: int
 ) -> tuple[list[int], list[float]]: ...
 def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
+
+class StopStrings:
+    held: bytes
+    def __init__(self, strings: Sequence[str | bytes]) -> None: ...
+    def read(self, bytes: bytes) -> tuple[bytes, bool]: ...
+
 def gumbel(seed: int, position: int, token: int) -> float: ...
 def choose(
     sampling: Sampling,
@@ -232,6 +238,7 @@ class Output:
     finish: Finish
     problem: str
     logprobs: list[tuple[float, list[tuple[int, float]]]]
+    text: bytes
 
 class Session:
     n_ctx: int
@@ -247,10 +254,12 @@ class Session:
         *,
         max_tokens: int,
         block: int,
-        stops: Iterable[int],
+        stops: set[int],
+        stop_strings: Sequence[str | bytes] = ...,
         sampling: Sampling = ...,
         logprobs: int = -1,
     ) -> int: ...
     def step(self) -> list[Output]: ...
+    def held(self, id: int) -> bytes: ...
     def remove(self, id: int) -> None: ...
     def counters(self, id: int) -> Counters: ...

@@ -47,9 +47,9 @@ class Answer:
     Attributes:
         prompt: the token ids that were read.
         tokens: the token ids written so far, an end token included.
-        text: what they spell, without end tokens.
-        finish_reason: "stop" (an end token), "length" (the limit or the context's edge), "cancelled",
-            "error", or None while it goes on.
+        text: what they spell, without end tokens, up to a stop string; what may begin one is not in it yet.
+        finish_reason: "stop" (an end token or stop string), "length" (the limit or the context's edge),
+            "cancelled", "error", or None while it goes on.
         error: why nothing can follow, where the finish_reason is "error".
         logprobs: one for each token, if they were asked for.
         stats: counts and times; None while it goes on.

@@ -18,6 +18,7 @@ from .errors import DflashError, ResourceError, UsageError
 from .prompt import Prompter
 from .sampling import Sampling
 from .stats import Stats, finish_reason
+from .stopping import Stop, stop_strings
 from .template import Message
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class Engine:
         block: int | None = None,
         sampling: Sampling | None = None,
         logprobs: int | None = None,
+        stop: Stop = None,
         ignore_end: bool = False,
         raw: bool = False,
         template: Mapping[str, Any] | None = None,
@@ -141,6 +143,8 @@ class Engine:
             block: rows of a verify, 1 (no drafts) to the engine's widest; default: `Engine.block`.
             sampling: how tokens are chosen; default: greedy.
             logprobs: give each token's log-probability and the alternatives, so many, in `Answer.logprobs`.
+            stop: a string, or several, that end the answer, which then does not contain it. The tokens up to
+                the one that completes it are written and counted.
             ignore_end: go on after end tokens (for measurements).
 
         Raises UsageError, naming the numbers, if the request does not fit the engine, ResourceError if the
@@ -152,13 +156,15 @@ class Engine:
         limit = self.n_ctx if max_tokens is None else _whole("max_tokens", max_tokens)
         tokens = self.encode(prompt, raw=raw, template=template)
         self._check_room(tokens)
-        stops = frozenset() if ignore_end else self._ends
+        strings = stop_strings(stop)
+        stops = self._prompter.control_tokens(strings) | (set() if ignore_end else self._ends)
         try:
             number = parts.session.add(
                 tokens,
                 max_tokens=min(limit, self.n_ctx),
                 block=width,
-                stops=set(stops),
+                stops=stops,
+                stop_strings=strings,
                 sampling=chosen.native(),
                 logprobs=_alternatives(logprobs, parts.model.n_vocab),
             )
@@ -193,7 +199,7 @@ class Engine:
         if self._answers.get(answer.id) is not answer:
             text = "the answer belongs to another engine; cancel it there"
             raise UsageError(text)
-        chunk = answer.add([], b"", "cancelled")
+        chunk = answer.add([], self._open().session.held(answer.id), "cancelled")
         self._retire(answer)
         return chunk
 
@@ -241,9 +247,12 @@ class Engine:
 
     def close(self) -> None:
         """Free the models and contexts; answers in progress end as cancelled."""
-        self._parts = None
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        own = threading.get_ident() == self._owner  # another thread may find the session at work
         for answer in self._answers.values():
-            answer.add([], b"", "cancelled")
+            answer.add([], parts.session.held(answer.id) if own else b"", "cancelled")
         self._answers.clear()
 
     def __enter__(self) -> Self:
@@ -285,16 +294,14 @@ class Engine:
             self.cancel(answer)
 
     def _collect(self, output: _core.Output) -> tuple[Answer, Chunk]:
-        parts = self._open()
         answer = self._answers[output.id]
-        shown = [token for token in output.tokens if token not in self._ends]
-        data = b"".join(parts.model.piece(token) for token in shown)
         logprobs = tuple(
             TokenLogprobs(token, own, tuple(top))
             for token, (own, top) in zip(output.tokens, output.logprobs, strict=False)
         )
         answer.error = output.problem or None
-        chunk = answer.add(output.tokens, data, finish_reason(core(), output.finish), logprobs)
+        finish = finish_reason(core(), output.finish)
+        chunk = answer.add(output.tokens, output.text, finish, logprobs)
         if answer.finish_reason is not None:
             self._retire(answer)
         return answer, chunk

@@ -8,7 +8,7 @@ renders, and healed after the rendered text has been split at the special tokens
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +117,10 @@ class Prompter:
         # llama.cpp matches a model's own markup tokens in any text: it must not see them whole
         pieces = self._own.cut(whole_characters(text))
         return [token for piece in pieces if piece for token in self._tokenize(piece)]
+
+    def control_tokens(self, texts: Iterable[str]) -> set[int]:
+        """Return the tokens, never shown, that stand for one of these texts."""
+        return {self._ids[text] for text in texts if self._control.pattern.fullmatch(text)}
 
     def raw(self, text: str) -> list[int]:
         """Return the ids of a text as a file of training text would have them: specials are parsed."""
