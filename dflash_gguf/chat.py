@@ -25,6 +25,7 @@ class Turns:
     block: int | None = None
     template: dict[str, Any] = field(default_factory=dict)
     sampling: Sampling | None = None
+    stop: tuple[str, ...] = ()
     quiet: bool = False
 
 
@@ -39,6 +40,7 @@ def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
         max_tokens=turns.max_tokens,
         block=turns.block,
         sampling=turns.sampling,
+        stop=turns.stop,
         template=turns.template,
     )
     warned = len(engine.warnings)

@@ -92,6 +92,12 @@ def run(
         int,
         typer.Option("--seed", "-s", help="Of sampling; a seed gives one text. -1: any."),
     ] = -1,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="End the answer before this text; may be given again.", show_default=False
+        ),
+    ] = None,
     context: Annotated[
         int,
         typer.Option(
@@ -186,6 +192,7 @@ def run(
             logit_bias=_biases(logit_bias or []),
             seed=None if seed == -1 else seed,
         ),
+        stop=tuple(stop or ()),
         quiet=quiet,
     )
     with _open(target, drafter, options, quiet) as engine:
