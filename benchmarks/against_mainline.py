@@ -17,26 +17,15 @@ import argparse
 import json
 import re
 import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
+
+from mainline import build
 
 import dflash_gguf
 
 _TRIES = 10  # the tool ends without waiting for its log's thread, so a busy machine loses the end of its output
 _COUNTS = re.compile(r"n_(predict|drafted|accept) += (\d+)")
-
-
-def build(sdist: Path, folder: Path) -> Path:
-    """Build mainline's tool from the sdist of llama-cpp-python; returns it."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-    (source,) = folder.glob("*/vendor/llama.cpp")
-    made = folder / "build"
-    options = ["-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DCMAKE_BUILD_TYPE=Release"]
-    subprocess.run(["cmake", "-S", source, "-B", made, "-G", "Ninja", *options], check=True)
-    subprocess.run(["ninja", "-C", made, "llama-speculative-simple"], check=True)
-    return made / "bin" / "llama-speculative-simple"
 
 
 def mainline(
@@ -77,7 +66,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        tool = args.bin or build(args.sdist, Path(scratch))
+        tool = args.bin or build(args.sdist, Path(scratch), "llama-speculative-simple")
         lines = args.prompts.read_text(encoding="utf-8").splitlines()
         step = max(1, len(lines) // args.count)
         prompts = [json.loads(line)["messages"] for line in lines[::step]][: args.count]

@@ -1,0 +1,19 @@
+"""Mainline llama.cpp's programs, built from the source that the pinned llama-cpp-python packages."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from pathlib import Path
+
+
+def build(sdist: Path, folder: Path, program: str) -> Path:
+    """Build a program from the sdist of llama-cpp-python (about 6 minutes on 2 cores); returns it."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = folder.glob("*/vendor/llama.cpp")
+    made = folder / "build"
+    options = ["-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DCMAKE_BUILD_TYPE=Release"]
+    subprocess.run(["cmake", "-S", source, "-B", made, "-G", "Ninja", *options], check=True)
+    subprocess.run(["ninja", "-C", made, program], check=True)
+    return made / "bin" / program

@@ -1,0 +1,226 @@
+"""This engine, mainline's llama-server and the floor, interleaved in one run: decode speed and their ratios.
+
+    python benchmarks/peers.py --server build/bin/llama-server --target T.gguf --draft D.gguf
+
+With --sdist FILE instead of --server the server is built first (pip download --no-deps --no-binary :all:
+llama-cpp-python==0.3.36). Every pass asks all arms the same prompts, in rotated order; the first is dropped. Figures
+are medians over the passes, ratios medians of each pass's own. Greedy, to the end token, the same ids to all;
+peer_arms.py has the counting rule. Reading prompts, starting and warming up are not counted. The wait policy
+of OpenMP is the environment's, for all alike.
+
+--simulate is for pairs whose weights mean nothing (`dflash-gguf shape`): how many drafted tokens are accepted is drawn
+from a survival curve, ours by Simulation, the server's by --spec-synth-rates. So that luck does not count, tokens per
+second are then those that the curve lets expect of the rounds that were done. The server's p-min stays 0: a
+random drafter is never sure of anything.
+
+One JSON line per arm, then one of ratios. If the two builds' system info differs, figures of the peer are void.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from mainline import build
+from peer_arms import Arm, Ours, Peer, Reply, Task, measured, server_system_info
+
+import dflash_gguf
+from dflash_gguf._native import core
+
+Ids = list[int]
+
+
+@dataclass(slots=True)
+class Row:
+    """An arm and what was measured of it, a value for each pass."""
+
+    arm: Arm
+    speeds: list[float] = field(default_factory=list)
+    lucky: list[float] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    texts: list[Ids] = field(default_factory=list)
+
+    def add(self, batches: Sequence[Sequence[Reply]], simulated: bool) -> None:
+        """Take a pass over all prompts."""
+        tokens, seconds = map(sum, zip(*map(measured, batches), strict=True))
+        replies = [reply for batch in batches for reply in batch]
+        count = sum(reply.count for reply in replies)
+        expected = sum(reply.expected for reply in replies)
+        self.lucky.append(tokens / seconds)
+        self.speeds.append(tokens / seconds * (expected / count if simulated else 1))
+        self.texts = [reply.tokens for reply in replies]
+        self.counts = {
+            "tokens": count + len(replies),
+            "draft_n": sum(reply.drafted for reply in replies),
+            "draft_n_accepted": sum(reply.accepted for reply in replies),
+        }
+
+    def report(self, first: Row, task: Task, void: str | None) -> dict[str, Any]:
+        """Return the arm's line; `first` is the one whose texts all are compared with."""
+        line: dict[str, Any] = {
+            "arm": self.arm.name,
+            "kind": self.arm.kind,
+            "sequences": task.sequences,
+            "tok_s": round(statistics.median(self.speeds[1:]), 2),
+            "tok_s_all": [round(speed, 2) for speed in self.speeds[1:]],
+            **self.counts,
+        }
+        if task.survival is not None:
+            line["simulated"] = True
+            line["tok_s_drawn"] = [round(speed, 2) for speed in self.lucky[1:]]
+        elif self.texts:
+            same = zip(self.texts, first.texts, strict=True)
+            line["same_text"] = f"{sum(a == b for a, b in same)}/{len(self.texts)}"
+        if void is not None and self.arm.kind == "peer":
+            line["void"] = void
+        return line
+
+
+def ratio(row: Row, other: Row) -> float:
+    """Return the median over the passes of how many times as fast a row is as another."""
+    pairs = zip(row.speeds[1:], other.speeds[1:], strict=True)
+    return round(statistics.median(a / b for a, b in pairs), 3)
+
+
+def best(rows: Sequence[Row], kind: str) -> Row | None:
+    """Return the fastest arm of a kind."""
+    found = [row for row in rows if row.arm.kind == kind]
+    return max(found, key=lambda row: statistics.median(row.speeds[1:]), default=None)
+
+
+def summary(rows: Sequence[Row], task: Task, void: str | None) -> dict[str, Any]:
+    """Return each of our arms' ratios to the best floor, the best peer and to plain decoding."""
+    floor, peer = best(rows, "floor"), best(rows, "peer")
+    plain = next((row for row in rows if row.arm.name == "plain"), None)
+    others = {"floor": floor, "peer": None if void else peer, "plain": plain}
+    known = {name: row for name, row in others.items() if row is not None}
+    line: dict[str, Any] = {
+        "summary": {
+            row.arm.name: {f"to_{name}": ratio(row, other) for name, other in known.items()}
+            for row in rows
+            if row.arm.kind == "ours"
+        },
+        "sequences": task.sequences,
+        "best_floor": None if floor is None else floor.arm.name,
+        "best_peer": None if peer is None else peer.arm.name,
+        "simulated": task.survival is not None,
+        "passes": len(rows[0].speeds) - 1,
+        "threads": task.threads,
+        "files": [task.target.name, task.draft.name],
+        "system_info": core().system_info().strip(),
+        "machine": f"{platform.machine()}, {platform.system()}, {os.cpu_count()} CPUs",
+        "wait_policy": {
+            name: os.environ[name]
+            for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+            if name in os.environ
+        },
+        "date": date.today().isoformat(),
+    }
+    if void is not None:
+        line["void"] = void
+    return line
+
+
+def open_arms(args: argparse.Namespace, task: Task, server: Path | None) -> Iterator[Arm]:
+    """Yield the arms that were asked for."""
+    yield Ours(task, 1)
+    for block in _items(args.blocks):
+        yield Ours(task, block if block == "auto" else int(block))
+    if server is None:
+        return
+    yield Peer(task, server)
+    p_mins = ["0"] if args.simulate else _items(args.p_min)
+    for n_max in _items(args.n_max):
+        for p_min in p_mins:
+            yield Peer(task, server, int(n_max), float(p_min))
+
+
+def compare(args: argparse.Namespace, task: Task, prompts: list[Ids], server: Path | None) -> None:
+    """Measure with so many sequences and print."""
+    batches = [
+        prompts[first : first + task.sequences] for first in range(0, len(prompts), task.sequences)
+    ]
+    theirs = core().system_info().strip() if server is None else server_system_info(server)
+    ours = core().system_info().strip()
+    void = None if theirs == ours else f"system info differs: {ours!r} here, {theirs!r} there"
+    with ExitStack() as stack:
+        rows = [Row(stack.enter_context(closing(arm))) for arm in open_arms(args, task, server)]
+        for number in range(args.passes + 1):
+            turn = number % len(rows)
+            for row in rows[turn:] + rows[:turn]:
+                replies = [row.arm.answer(batch) for batch in batches]
+                row.add(replies, task.survival is not None)
+                if args.restart and isinstance(row.arm, Peer):
+                    row.arm.close()
+        for row in rows:
+            print(json.dumps(row.report(rows[0], task, void)), flush=True)
+        print(json.dumps(summary(rows, task, void)), flush=True)
+
+
+def read_prompts(args: argparse.Namespace, task: Task) -> list[Ids]:
+    """Return the prompts as ids, rendered by us, as often as it takes to fill all sequences."""
+    lines = args.prompts.read_text(encoding="utf-8").splitlines()
+    step = max(1, len(lines) // args.count)
+    with dflash_gguf.load(task.target, threads=task.threads, context=task.context) as engine:
+        ids = [engine.encode(json.loads(line)["messages"]) for line in lines[::step]][: args.count]
+    count = -(-len(ids) // task.sequences) * task.sequences
+    return [ids[index % len(ids)] for index in range(count)]
+
+
+def main() -> None:
+    """Print the lines for each number of sequences."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--server", type=Path, help="a built llama-server; without: no peer")
+    where.add_argument("--sdist", type=Path, help="llama-cpp-python's, to build it from")
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--draft", type=Path, required=True)
+    parser.add_argument("--prompts", type=Path, default=Path("models/tiny/prompts.jsonl"))
+    parser.add_argument("--count", type=int, default=16, help="prompts, spread over the file")
+    parser.add_argument("-n", type=int, default=256, help="tokens of an answer at most")
+    parser.add_argument("--blocks", default="4,8,16", help="ours: widths, auto")
+    parser.add_argument("--n-max", default="3,7,15", help="the server's drafts")
+    parser.add_argument("--p-min", default="0,0.5,0.75", help="the server's")
+    parser.add_argument("--sequences", default="1", help="answers at once, such as 1,8,32")
+    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--ignore-end", action="store_true")
+    parser.add_argument("--simulate", action="store_true", help="draw acceptance; ignores the end")
+    parser.add_argument("--restart", action="store_true", help="one server at a time, for memory")
+    args = parser.parse_args()
+    curve = dflash_gguf.Simulation().curve() if args.simulate else None
+    with tempfile.TemporaryDirectory() as scratch:
+        server = args.server
+        if args.sdist is not None:
+            server = build(args.sdist, Path(scratch), "llama-server")
+        for sequences in map(int, _items(args.sequences)):
+            task = Task(
+                target=args.target,
+                draft=args.draft,
+                threads=args.threads,
+                context=args.context,
+                sequences=sequences,
+                n=args.n,
+                ignore_end=args.ignore_end or args.simulate,
+                survival=curve,
+            )
+            compare(args, task, read_prompts(args, task), server)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+if __name__ == "__main__":
+    main()
