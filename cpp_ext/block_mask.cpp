@@ -36,17 +36,9 @@ bool contains(const std::vector<const ggml_tensor *> & list, const ggml_tensor *
 
 } // namespace
 
-bool BlockMask::callback(ggml_tensor * node, bool ask, void * user) {
-    BlockMask & self = *static_cast<BlockMask *>(user);
-    if (!ask) {
-        return true; // go on computing
-    }
-    return self.active_ && self.see(node);
-}
-
 // True where computing must pause after this node, so that the next layer's mask can differ.
-bool BlockMask::see(const ggml_tensor * node) {
-    if (!fault_.empty()) {
+bool BlockMask::see(ggml_tensor * node) {
+    if (!active_ || !fault_.empty()) {
         return false;
     }
     switch (node->op) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "decide.h"
+#include "graph_watch.h"
 
 #include <ggml-backend.h>
 #include <ggml.h>
@@ -16,20 +17,19 @@
 
 namespace dflash {
 
-class BlockMask {
+class BlockMask : public GraphWatch {
   public:
     // causal: one flag per layer. shared: all layers read one mask tensor, so it is changed from layer to
     // layer; else layers that read the same tensor must agree.
     BlockMask(std::vector<bool> causal, bool shared) : causal_(std::move(causal)), shared_(shared) {}
 
-    // ggml_backend_sched_eval_callback; user: a BlockMask. Never throws: faults are kept for `end`.
-    static bool callback(ggml_tensor * node, bool ask, void * user);
+    // Faults are kept for `end`.
+    bool see(ggml_tensor * node) override;
 
     void begin(); // masks of the next decode are changed
     void end();   // throws std::runtime_error unless every causal layer's was
 
   private:
-    bool see(const ggml_tensor * node);
     bool store_of(const ggml_tensor * node);
     void attend(const ggml_tensor * mask);
     void hide(ggml_tensor * mask);

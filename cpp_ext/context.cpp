@@ -96,11 +96,24 @@ uint32_t rounded(const ContextParams & params) {
     return (least + 255) / 256 * 256;
 }
 
+// ggml_backend_sched_eval_callback
+bool watched(ggml_tensor * node, bool ask, void * user) {
+    bool pause = !ask; // false behind a node would stop the graph
+    for (const auto & watch : *static_cast<std::vector<std::shared_ptr<GraphWatch>> *>(user)) {
+        if (ask) {
+            pause |= watch->see(node);
+        } else {
+            watch->computed(node);
+        }
+    }
+    return pause;
+}
+
 } // namespace
 
 Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> parent,
-                 std::unique_ptr<BlockMask> mask)
-    : model_(std::move(model)), parent_(std::move(parent)), mask_(std::move(mask)), params_(params),
+                 std::vector<std::shared_ptr<GraphWatch>> watches)
+    : model_(std::move(model)), parent_(std::move(parent)), watches_(std::move(watches)), params_(params),
       context_(nullptr, llama_free) {
     check(params);
     llama_context_params raw = llama_context_default_params();
@@ -116,9 +129,9 @@ Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std
     raw.type_k = params.type_k;
     raw.type_v = params.type_v;
     raw.flash_attn_type = params.flash_attn;
-    if (mask_) {
-        raw.cb_eval = BlockMask::callback;
-        raw.cb_eval_user_data = mask_.get();
+    if (!watches_.empty()) {
+        raw.cb_eval = watched;
+        raw.cb_eval_user_data = &watches_;
     }
     raw.ctx_other = parent_ ? parent_->get() : nullptr;
     clear_errors();

@@ -1,7 +1,7 @@
 // A llama.cpp context and its batches, with every argument checked before llama.cpp can assert on it.
 #pragma once
 
-#include "block_mask.h"
+#include "graph_watch.h"
 #include "model.h"
 
 #include <memory>
@@ -70,16 +70,16 @@ class Context {
   public:
     // Throws std::invalid_argument for parameters that llama.cpp would assert on, std::runtime_error with its
     // words if the context cannot be made.
-    // mask: changes the attention masks of decodes that ask for it.
+    // watches: see every node of its graphs, in this order.
     Context(std::shared_ptr<Model> model, const ContextParams & params,
-            std::shared_ptr<Context> parent = nullptr, std::unique_ptr<BlockMask> mask = nullptr);
+            std::shared_ptr<Context> parent = nullptr, std::vector<std::shared_ptr<GraphWatch>> watches = {});
+    Context(const Context &) = delete; // llama.cpp holds pointers into it
+    Context & operator=(const Context &) = delete;
 
     llama_context * get() const { return context_.get(); }
     const Model & model() const { return *model_; }
     const ContextParams & params() const { return params_; }
     int n_rollback() const { return static_cast<int>(llama_n_rs_seq(get())); }
-
-    BlockMask * mask() const { return mask_.get(); }
 
     int rows() const { return rows_; } // of the last decode
 
@@ -96,7 +96,7 @@ class Context {
   private:
     std::shared_ptr<Model> model_;
     std::shared_ptr<Context> parent_;
-    std::unique_ptr<BlockMask> mask_;
+    std::vector<std::shared_ptr<GraphWatch>> watches_;
     ContextParams params_;
     int rows_ = 0;
     std::unique_ptr<llama_context, void (*)(llama_context *)> context_;

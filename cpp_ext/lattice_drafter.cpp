@@ -11,26 +11,26 @@ namespace dflash {
 LatticeDrafter::LatticeDrafter(std::shared_ptr<Model> model, const ContextParams & params,
                                std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal)
     : ModelDrafter(std::move(model), params, std::move(target), mask, causal),
-      top_k_(llama_model_dflash_selector_top_k(context_->model().get())) {
+      top_k_(llama_model_dflash_selector_top_k(context().model().get())) {
     if (top_k_ < 1 || trained_block() < 2) {
         throw std::invalid_argument("the drafter has no selector; expected a DFlash2 drafter");
     }
-    if (top_k_ > context_->model().n_vocab()) {
+    if (top_k_ > context().model().n_vocab()) {
         throw std::invalid_argument("the selector wants " + std::to_string(top_k_) +
                                     " candidates of a vocabulary of " +
-                                    std::to_string(context_->model().n_vocab()));
+                                    std::to_string(context().model().n_vocab()));
     }
-    logits_.assign(static_cast<size_t>(context_->model().n_vocab()), -INFINITY);
-    llama_set_embeddings_nextn(context_->get(), true, false);
+    logits_.assign(static_cast<size_t>(context().model().n_vocab()), -INFINITY);
+    llama_set_embeddings_nextn(context().get(), true, false);
 }
 
 const float * LatticeDrafter::lattice_row(int row) const {
-    return llama_get_embeddings_nextn(context_->get()) +
-           static_cast<size_t>(row) * context_->model().n_embd();
+    return llama_get_embeddings_nextn(context().get()) +
+           static_cast<size_t>(row) * context().model().n_embd();
 }
 
 void LatticeDrafter::read(DraftRequest & request, int row) {
-    const Model & model = context_->model();
+    const Model & model = context().model();
     const Lattice lattice{lattice_row(row), model.n_embd(), top_k_, model.n_vocab()};
     Walk walk = walk_lattice(
         lattice, request.count,

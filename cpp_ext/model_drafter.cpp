@@ -15,17 +15,35 @@ bool mixed(const std::vector<bool> & causal) {
     return std::adjacent_find(causal.begin(), causal.end(), std::not_equal_to<bool>()) != causal.end();
 }
 
-std::unique_ptr<BlockMask> block_mask(const Model & model, const std::vector<bool> & causal) {
+std::shared_ptr<BlockMask> block_mask(const Model & model, const std::vector<bool> & causal) {
     // without a window all layers read one mask
     const bool shared = llama_model_n_swa(model.get()) == 0;
-    return mixed(causal) ? std::make_unique<BlockMask>(causal, shared) : nullptr;
+    return mixed(causal) ? std::make_shared<BlockMask>(causal, shared) : nullptr;
+}
+
+std::vector<std::shared_ptr<GraphWatch>> those_of(std::shared_ptr<GraphWatch> a,
+                                                  std::shared_ptr<GraphWatch> b) {
+    std::vector<std::shared_ptr<GraphWatch>> watches;
+    for (std::shared_ptr<GraphWatch> * watch : {&a, &b}) {
+        if (*watch) {
+            watches.push_back(std::move(*watch));
+        }
+    }
+    return watches;
 }
 
 } // namespace
 
 ModelDrafter::ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params,
                            std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal)
-    : context_(std::make_shared<Context>(model, params, std::move(target), block_mask(*model, causal))),
+    : ModelDrafter(std::move(model), params, std::move(target), mask, causal, nullptr) {}
+
+ModelDrafter::ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params,
+                           std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal,
+                           std::shared_ptr<GraphWatch> watch)
+    : block_mask_(block_mask(*model, causal)),
+      context_(std::make_shared<Context>(model, params, std::move(target),
+                                         those_of(block_mask_, std::move(watch)))),
       mask_(mask), trained_block_(std::atoi(model->meta("dflash.block_size").value_or("0").c_str())),
       features_(static_cast<int>(model->taps().size()) * model->n_embd(), model->uses_mrope()) {
     if (params.n_batch != params.n_ubatch || params.n_outputs != params.n_batch) {
@@ -80,19 +98,18 @@ void ModelDrafter::flush() {
 }
 
 void ModelDrafter::decode_noise() {
-    BlockMask * mask = context_->mask();
-    if (mask) {
-        mask->begin();
+    if (block_mask_) {
+        block_mask_->begin();
     }
     context_->decode(noise_.view(), "drafting");
-    if (mask) {
-        mask->end();
+    if (block_mask_) {
+        block_mask_->end();
     }
 }
 
 // A row of a block must come out otherwise when the layers' masks are corrected.
 void ModelDrafter::probe() {
-    if (!context_->mask()) {
+    if (!block_mask_) {
         return;
     }
     int rows = std::min(context_->params().n_batch, 8);
@@ -160,7 +177,7 @@ void ModelDrafter::draft_together(std::vector<DraftRequest> & requests, const Bl
             noise_.add(i == 0 ? request.anchor : mask_, request.pos + i, request.seq, needs_logits());
         }
     }
-    decode_noise();
+    decode_blocks(requests, group);
     int row = 0;
     for (const size_t member : group.members) {
         DraftRequest & request = requests[member];
@@ -175,18 +192,23 @@ void ModelDrafter::read(DraftRequest & request, int row) {
 }
 
 void ModelDrafter::read_logits(DraftRequest & request, int first_row) {
-    const int n_vocab = context_->model().n_vocab();
-    const std::vector<Token> & before = request.drafted;
-    for (int i = 0; i < request.count; ++i) {
-        const Row row{context_->logits(first_row + i), n_vocab, request.pos + 1 + i, before.data(),
-                      static_cast<int>(before.size())};
-        const Token token =
-            request.sampler ? request.sampler->draft(row, lone_, request.q) : argmax(row.logits, n_vocab);
-        if (token < 0) {
-            break; // not a number: nothing after it can be trusted either
-        }
-        request.drafted.push_back(token);
+    const auto next = [&] { return first_row + static_cast<int>(request.drafted.size()); };
+    while (static_cast<int>(request.drafted.size()) < request.count &&
+           extend(request, context_->logits(next()), lone_)) {
     }
+}
+
+bool ModelDrafter::extend(DraftRequest & request, const float * logits, bool lasting) const {
+    const std::vector<Token> & before = request.drafted;
+    const int n_before = static_cast<int>(before.size());
+    const Row row{logits, context_->model().n_vocab(), request.pos + 1 + n_before, before.data(), n_before};
+    const Token token =
+        request.sampler ? request.sampler->draft(row, lasting, request.q) : argmax(row.logits, row.n);
+    if (token < 0) {
+        return false; // not a number: nothing after it can be trusted either
+    }
+    request.drafted.push_back(token);
+    return true;
 }
 
 const float * ModelDrafter::block_logits(int row) const {

@@ -1,6 +1,7 @@
 // The real drafter: a DFlash model in its own context, which borrows the target's embeddings and head.
 #pragma once
 
+#include "block_mask.h"
 #include "blocks.h"
 #include "drafter.h"
 
@@ -35,27 +36,40 @@ class ModelDrafter : public Drafter {
     virtual int block_rows(int count) const { return count + 1; }
 
   protected:
+    // watch: one more for the context's graphs, or null.
+    ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> target,
+                 Token mask, const std::vector<bool> & causal, std::shared_ptr<GraphWatch> watch);
+
     // Whether the graph takes a decode apart into blocks of one length, none longer than the trained one.
     virtual bool equal_length() const { return false; }
     virtual bool needs_logits() const { return true; }
 
+    // Decode the noise that has been put together for a group of requests.
+    virtual void decode_blocks(std::vector<DraftRequest> & /*requests*/, const BlockGroup & /*group*/) {
+        decode_noise();
+    }
+    void decode_noise();
+
     // Fill `drafted` and `confidence` from the block that begins at `row` of the last decode.
     virtual void read(DraftRequest & request, int row);
 
-    // Draft from rows of logits, the first of which is for the position behind the anchor.
+    // Draft what is missing from rows of logits, the first of which is for the position behind the anchor.
     void read_logits(DraftRequest & request, int first_row);
+
+    // Add the token to `drafted` that follows by these logits, which may last until the next draft. False if
+    // none does.
+    bool extend(DraftRequest & request, const float * logits, bool lasting) const;
 
     // The key of the file; 0 if it is absent.
     int trained_block() const { return trained_block_; }
 
-    std::shared_ptr<Context> context_;
-
   private:
     void flush();
-    void decode_noise();
     void draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group);
     std::vector<BlockGroup> groups(const std::vector<DraftRequest> & requests) const;
 
+    std::shared_ptr<BlockMask> block_mask_; // null where one flag does for all layers
+    std::shared_ptr<Context> context_;
     Token mask_;
     int trained_block_;
     bool lone_ = true; // one decode holds the whole draft: its logits last until the next draft

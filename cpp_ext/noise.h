@@ -50,8 +50,11 @@ class GumbelMax {
     void see(Token token, float logit) {
         const double scaled = static_cast<double>(logit) / temperature_;
         const double missing = best_ - scaled;
+        if (missing >= 38) { // banned tokens too: no noise is that large
+            return;
+        }
         const double u = uniform(stream_, token);
-        if (missing >= 0 && (missing >= 38 || u < noise_bounds[static_cast<size_t>(missing)])) {
+        if (missing >= 0 && u < noise_bounds[static_cast<size_t>(missing)]) {
             return;
         }
         const double score = scaled - std::log(-std::log(u));

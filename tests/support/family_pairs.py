@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import GGUFReader
 
 from dflash_gguf.convert import convert
 
 from ..convert.made import Weights, make_checkpoint, make_values, shapes_of
-from .random_pairs import MASK, Pair, make_target, small_config
+from .random_pairs import MASK, VOCAB, Pair, make_target, small_config
 
 BLOCK = 8
 TOP_K = 6
 REDUCED = 80
+FEW = (15, 42, 78, 111, 162, 201)
 _NESTED = {"mask_token_id": MASK, "target_layer_ids": [0, 2]}
 _DFLASH2 = {
     "dflash_config": {
@@ -68,12 +70,18 @@ class FamilyPair:
 
 
 def make_family_pair(
-    folder: Path, variant: str, *, hybrid: bool = False, **changes: Any
+    folder: Path, variant: str, *, hybrid: bool = False, few: bool = False, **changes: Any
 ) -> FamilyPair:
-    """Write a pair of a variant in f32 into `folder`; `changes` replace keys of the drafter's config."""
+    """Write a pair of a variant in f32 into `folder`; `changes` replace keys of the drafter's config.
+
+    With `few` the target writes and the drafter drafts little else than FEW tokens, so that many a draft is
+    right by chance.
+    """
     target = make_target(folder / "target.gguf", hybrid=hybrid)
     config = small_config(BLOCK, **{**VARIANTS[variant], **changes})
     values = {name: _values(name, shape) for name, shape in shapes_of(config).items()}
+    if few:
+        _silence(target, values)
     if variant == "dspark-reduced":  # ships without a confidence head
         values = {name: v for name, v in values.items() if "confidence" not in name}
     packed: Weights = {name: ("F32", v.shape, v.tobytes()) for name, v in values.items()}
@@ -83,6 +91,18 @@ def make_family_pair(
     source = make_checkpoint(folder / "draft", config, weights=packed)
     (written,) = convert(source, target, outdir=folder, outtypes=["f32"])
     return FamilyPair(Pair(target, written.path), json.loads(json.dumps(config)), values)
+
+
+def _silence(target: Path, values: dict[str, np.ndarray[Any, np.dtype[np.float32]]]) -> None:
+    """Make the logits of all tokens but FEW zero, in the target's head and in what the drafter has."""
+    reader = GGUFReader(target, "r+")
+    (output,) = (tensor for tensor in reader.tensors if tensor.name == "output.weight")
+    heads = [output.data]
+    heads += [value for name, value in values.items() if "markov_w2" in name or "lm_head" in name]
+    for head in heads:
+        ids = np.arange(len(head)) * (1 if len(head) == VOCAB else 3)
+        head[~np.isin(ids, FEW)] = 0
+    reader.data.flush()
 
 
 def _values(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -50,8 +50,21 @@ class TorchDrafter:
             full[torch.arange(len(draft)) * 3] = draft
             self.head = full
 
-    def draft(self, features: np.ndarray[Any, Any], anchor: int, count: int) -> Draft:
-        """Draft `count` tokens behind the anchor after `features`, [context, taps * hidden]."""
+    def draft(
+        self,
+        features: np.ndarray[Any, Any],
+        anchor: int,
+        count: int,
+        *,
+        temperature: float = 1.0,
+        noise: np.ndarray[Any, Any] | None = None,
+    ) -> Draft:
+        """Draft `count` tokens behind the anchor after `features`, [context, taps * hidden].
+
+        `noise` is added to scores / temperature before the best one is taken, [count, n_vocab].
+        """
+        self.temperature = temperature
+        self.noise = _tensor(np.zeros((count, len(self.table))) if noise is None else noise)
         from_anchor = bool(self.config.get("sample_from_anchor"))
         rows = count if from_anchor else count + 1
         ids = torch.tensor([anchor] + [self.nested["mask_token_id"]] * (rows - 1))
@@ -150,10 +163,8 @@ class TorchDrafter:
             scores = best.values + behind[best.indices] @ (before[token] * gate)
             draft.candidates.append(best.indices.tolist())
             draft.scores.append(scores)
-            chosen = int(scores.argmax())
-            draft.margin = min(draft.margin, _lead(scores))
-            token = int(best.indices[chosen])
-            draft.tokens.append(token)
+            chosen = self._choose(draft, scores, best.indices)
+            token = draft.tokens[-1]
             draft.confidence.append(float(scores.softmax(dim=0)[chosen]))
         return draft
 
@@ -173,15 +184,16 @@ class TorchDrafter:
                 draft.confidence.append(float(score.sigmoid()))
             biased = row + second @ first[token]
             draft.scores.append(biased)
-            draft.margin = min(draft.margin, _lead(biased))
-            token = int(biased.argmax())
-            draft.tokens.append(token)
+            token = self._choose(draft, biased, torch.arange(len(biased)))
         return draft
 
-
-def _lead(scores: Tensor) -> float:
-    first, second = scores.topk(2).values.tolist()
-    return float(first - second)
+    def _choose(self, draft: Draft, scores: Tensor, ids: Tensor) -> int:
+        """Add the token of the best score with its noise; returns its index among the scores."""
+        scores = scores / self.temperature + self.noise[len(draft.tokens), ids]
+        lead = scores.topk(2)
+        draft.margin = min(draft.margin, float(lead.values[0] - lead.values[1]))
+        draft.tokens.append(int(ids[lead.indices[0]]))
+        return int(lead.indices[0])
 
 
 def _tensor(values: np.ndarray[Any, Any]) -> Tensor:
