@@ -10,7 +10,7 @@ namespace dflash {
 
 LatticeDrafter::LatticeDrafter(std::shared_ptr<Model> model, const ContextParams & params,
                                std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal)
-    : ModelDrafter(std::move(model), params, std::move(target), mask, causal),
+    : ModelDrafter(std::move(model), params, std::move(target), mask, causal, nullptr),
       top_k_(llama_model_dflash_selector_top_k(context().model().get())) {
     if (top_k_ < 1 || trained_block() < 2) {
         throw std::invalid_argument("the drafter has no selector; expected a DFlash2 drafter");

@@ -1,5 +1,7 @@
 #include "model_drafter.h"
 
+#include "llama_ext.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -36,7 +38,11 @@ std::vector<std::shared_ptr<GraphWatch>> those_of(std::shared_ptr<GraphWatch> a,
 
 ModelDrafter::ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params,
                            std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal)
-    : ModelDrafter(std::move(model), params, std::move(target), mask, causal, nullptr) {}
+    : ModelDrafter(std::move(model), params, std::move(target), mask, causal, nullptr) {
+    if (llama_model_dflash_selector_top_k(context_->model().get()) > 0) {
+        throw std::invalid_argument("the drafter has a selector; expected one of the DFlash family");
+    }
+}
 
 ModelDrafter::ModelDrafter(std::shared_ptr<Model> model, const ContextParams & params,
                            std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal,
