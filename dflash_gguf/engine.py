@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from . import openai_shape
 from ._native import core
 from .answer import Answer, Chunk, TokenLogprobs
 from .errors import DflashError, ResourceError, UsageError
@@ -74,6 +75,12 @@ class Engine:
         return min(parts.draft_block, parts.session.max_block)
 
     @property
+    def name(self) -> str:
+        """The target's name, as its file tells it."""
+        model = self._open().model
+        return model.meta("general.name") or model.arch
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether conversations can be rendered; without, prompts are plain text."""
         return self._prompter.template is not None
@@ -113,6 +120,17 @@ class Engine:
         if len(ids) == len(items):
             return ids
         return self._prompter.chat(items, template)
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """Return what a token spells, which may be a part of a character; of markup nothing, unless `special`.
+
+        Raises UsageError for a token outside the vocabulary.
+        """
+        model = self._open().model
+        if not 0 <= token < model.n_vocab:
+            text = f"token {token} is outside the vocabulary of {model.n_vocab}"
+            raise UsageError(text)
+        return model.piece(token, special)
 
     def render(self, messages: Sequence[Message], template: Mapping[str, Any] | None = None) -> str:
         """Return the text that the target's chat template makes of a conversation.
@@ -209,7 +227,10 @@ class Engine:
         Leaving the iteration early cancels the answer. Raises UsageError if the request's own settings leave
         no token to write.
         """
-        answer = self.start(prompt, **options)
+        yield from self.follow(self.start(prompt, **options))
+
+    def follow(self, answer: Answer) -> Generator[Chunk, None, None]:
+        """Yield all of an answer that has been started, as `stream` does."""
         said = counted = 0
         try:
             while True:
@@ -238,6 +259,9 @@ class Engine:
             self._leave(answer)
         _raise_error(answer)
         return answer
+
+    create_chat_completion = openai_shape.create_chat_completion
+    create_completion = openai_shape.create_completion
 
     def times(self) -> dict[str, float]:
         """Seconds by stage since the engine was loaded: total, prefill, draft, verify, inject, rollback."""

@@ -1,0 +1,223 @@
+"""OpenAI-shaped dictionaries, for people who come from llama-cpp-python's `Llama`.
+
+`Engine.create_chat_completion` and `Engine.create_completion` take that class's arguments with its defaults
+(temperature 0.2 and 0.8, top_k 40, top_p 0.95, min_p 0.05; `Engine.generate` is greedy instead) and return what
+it returns. What differs:
+
+- A seed gives one text here, with a drafter or without, but not llama-cpp-python's text; without a seed each
+  call draws one.
+- The penalties see the prompt's tokens too, as in llama.cpp's own programs; llama-cpp-python's do not.
+- `usage` counts an end token, as llama-server does.
+- It also has `prompt_tokens_details.cached_tokens`, the answer a `speculative` section: `steps` (verifies),
+  `drafted`, `accepted`, `accept_length`, `acceptance_rate` (both null if nothing was drafted) and
+  `accepted_per_position`.
+- Streams give them too, in a last piece without choices, with `stream_options={"include_usage": True}`.
+- `block` and `template` are `Engine.start`'s. Log-probabilities come with the bytes of each token.
+- What the engine does not do (tools, mirostat, more than one choice, ...) is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+
+from .errors import UsageError
+from .openai_choices import ChatShape, Shape, Shaped, TextShape, figures
+from .sampling import Sampling
+from .stopping import Stop
+
+if TYPE_CHECKING:
+    from .engine import Engine, Prompt
+    from .template import Message
+
+
+class Settings(TypedDict, total=False):
+    """What both functions take besides the prompt and `stream`."""
+
+    max_tokens: int | None  # None or less than 1: up to the context's edge
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    typical_p: float
+    stop: Stop
+    seed: int | None
+    presence_penalty: float
+    frequency_penalty: float
+    repeat_penalty: float
+    logit_bias: Mapping[int, float] | Mapping[str, float] | None
+    logprobs: bool | int | None  # of a chat whether, of a completion how many alternatives
+    top_logprobs: int | None  # of a chat
+    model: str | None  # a name to return
+    stream_options: Mapping[str, bool] | None
+    block: int | None
+    template: Mapping[str, Any] | None  # of a chat
+
+
+# of llama-cpp-python and OpenAI: accepted where they say what happens anyway
+_ONLY: dict[str, tuple[object, ...]] = {
+    "n": (None, 1),
+    "functions": (None, []),
+    "function_call": (None, "none"),
+    "tools": (None, []),
+    "tool_choice": (None, "none"),
+    "response_format": (None, {"type": "text"}),
+    "grammar": (None,),
+    "logits_processor": (None, []),
+    "stopping_criteria": (None, []),
+    "suffix": (None,),
+    "echo": (None, False),
+    "tfs_z": (None, 1),
+    "mirostat_mode": (None, 0),
+    "best_of": (None, 1),
+}
+_SAME = (  # in Sampling
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "repeat_penalty",
+)
+_MEANINGLESS = {"mirostat_tau", "mirostat_eta", "user"}  # without mirostat_mode, or always
+
+
+@overload
+def create_chat_completion(
+    engine: Engine,
+    messages: Sequence[Message],
+    *,
+    stream: Literal[False] = False,
+    **settings: Unpack[Settings],
+) -> Shaped: ...
+@overload
+def create_chat_completion(
+    engine: Engine,
+    messages: Sequence[Message],
+    *,
+    stream: Literal[True],
+    **settings: Unpack[Settings],
+) -> Iterator[Shaped]: ...
+def create_chat_completion(
+    engine: Engine,
+    messages: Sequence[Message],
+    *,
+    stream: bool = False,
+    **settings: Any,
+) -> Shaped | Iterator[Shaped]:
+    """Answer a conversation in the shape of OpenAI's chat completions.
+
+    Args:
+        engine: of which this is a method.
+        messages: mappings with role and content.
+        stream: return an iterator of `chat.completion.chunk` instead of one `chat.completion`. Leaving it early
+            cancels the answer.
+        settings: see `Settings` and this module's docstring.
+
+    Raises UsageError for values out of range and for what this engine does not do, TypeError for unknown
+    names, ResourceError if the conversation does not fit the context.
+    """
+    call = _Call("create_chat_completion", settings, {"temperature": 0.2, "max_tokens": None})
+    alternatives = (call["top_logprobs"] or 0) if call["logprobs"] else None
+    options = call.options(logprobs=alternatives, template=call["template"])
+    return _answered(
+        engine, messages, options, ChatShape(engine, call["model"]), call, stream=stream
+    )
+
+
+@overload
+def create_completion(
+    engine: Engine, prompt: Prompt, *, stream: Literal[False] = False, **settings: Unpack[Settings]
+) -> Shaped: ...
+@overload
+def create_completion(
+    engine: Engine, prompt: Prompt, *, stream: Literal[True], **settings: Unpack[Settings]
+) -> Iterator[Shaped]: ...
+def create_completion(
+    engine: Engine, prompt: Prompt, *, stream: bool = False, **settings: Any
+) -> Shaped | Iterator[Shaped]:
+    """Continue a text, taken as it is, in the shape of OpenAI's (legacy) completions.
+
+    As `create_chat_completion`; 16 tokens unless `max_tokens` says otherwise.
+    """
+    call = _Call("create_completion", settings, {"temperature": 0.8, "max_tokens": 16})
+    options = call.options(logprobs=call["logprobs"], raw=True)
+    return _answered(
+        engine, prompt, options, TextShape(engine, call["model"], prompt), call, stream=stream
+    )
+
+
+class _Call:
+    """The settings of a call, checked; subscripted for one of them."""
+
+    def __init__(self, function: str, given: Mapping[str, Any], defaults: Shaped) -> None:
+        known = Settings.__annotations__
+        for name, value in given.items():
+            if name in _ONLY:
+                if value not in _ONLY[name]:
+                    text = f"{name} is {value!r}, which this engine does not do; leave it out"
+                    raise UsageError(text)
+            elif name not in known and name not in _MEANINGLESS:
+                text = f"{function}() got an unexpected keyword argument '{name}'"
+                raise TypeError(text)
+        usual = {"top_p": 0.95, "top_k": 40, "min_p": 0.05, "typical_p": 1.0}
+        # None is the default in OpenAI's API
+        chosen = {name: value for name, value in given.items() if value is not None}
+        self._values = dict.fromkeys(known) | usual | defaults | chosen
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    @property
+    def include_usage(self) -> bool:
+        return bool((self["stream_options"] or {}).get("include_usage"))
+
+    def options(self, **more: Any) -> Shaped:
+        """Return them as `Engine.start` takes them."""
+        limit = self["max_tokens"]
+        unlimited = isinstance(limit, int) and limit < 1
+        return {
+            "max_tokens": None if unlimited else limit,
+            "stop": self["stop"],
+            "block": self["block"],
+            "sampling": self._sampling(),
+            **more,
+        }
+
+    def _sampling(self) -> Sampling:
+        settings = {name: self[name] for name in _SAME if self[name] is not None}
+        biases = (self["logit_bias"] or {}).items()
+        settings["logit_bias"] = {_token(token): value for token, value in biases}
+        return Sampling(typical=self["typical_p"], **settings)
+
+
+def _token(key: int | str) -> int | str:
+    # JSON has no other keys than strings; what is no number is refused by Sampling
+    return int(key) if isinstance(key, str) and key.isdecimal() else key
+
+
+def _answered(
+    engine: Engine, prompt: Prompt, options: Shaped, shape: Shape, call: _Call, *, stream: bool
+) -> Shaped | Iterator[Shaped]:
+    if stream:
+        return _streamed(engine, prompt, options, shape, call)
+    return shape.whole(engine.generate(prompt, **options))
+
+
+def _streamed(
+    engine: Engine, prompt: Prompt, options: Shaped, shape: Shape, call: _Call
+) -> Iterator[Shaped]:
+    answer = engine.start(prompt, **options)
+    with closing(engine.follow(answer)) as chunks:
+        for i, chunk in enumerate(chunks):
+            if i == 0:
+                yield from shape.beginning()
+            if chunk.text or chunk.logprobs:
+                yield shape.piece(shape.text(chunk.text), chunk.logprobs)
+            if chunk.finish_reason is not None:
+                yield shape.piece(shape.text(None), (), chunk.finish_reason)
+    if call.include_usage:
+        yield shape.envelope(shape.streamed) | {"choices": []} | figures(answer)
