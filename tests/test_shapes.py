@@ -28,6 +28,7 @@ from dflash_gguf.shapes.target import parameters, plan_target
 from .support.shapes import MINI
 
 QUICK: dict[str, Any] = {"threads": 1, "context": 512}
+MATRIX = "blk.0.ffn_up.weight"
 PROMPT = [3, 77, 150, 9, 201, 44, 5]
 
 
@@ -85,7 +86,7 @@ def test_a_seed_gives_the_same_files_on_any_number_of_threads(tmp_path: Path) ->
         other = files(write_shape(MINI, tmp_path / "c", seed=1, **options))
         for first, second, third in zip(once, again, other, strict=True):
             assert first.read_bytes() == second.read_bytes()
-            assert first.read_bytes() != third.read_bytes()
+            assert rows_of(first, MATRIX).tobytes() != rows_of(third, MATRIX).tobytes()
 
 
 def test_no_two_rows_and_no_two_tensors_are_equal(tmp_path: Path) -> None:
@@ -100,6 +101,14 @@ def test_no_two_rows_and_no_two_tensors_are_equal(tmp_path: Path) -> None:
                 assert seen.setdefault(row.tobytes(), name) == name
             assert len(np.unique(rows, axis=0)) == len(rows), tensor.name
             assert len(np.unique(rows)) > 1, tensor.name
+
+
+def test_no_two_rows_point_the_same_way(tmp_path: Path) -> None:
+    shape = replace(MINI, vocab=30_000, first_special=29_900)
+    target, _ = files(write_shape(shape, tmp_path, outtype="f32"))
+    rows = rows_of(target, "token_embd.weight")
+    ways = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    assert len(np.unique(ways.round(4), axis=0)) == shape.vocab
 
 
 def test_weights_keep_hidden_states_at_their_size(tmp_path: Path) -> None:

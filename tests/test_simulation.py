@@ -49,15 +49,16 @@ def test_acceptance_follows_the_curve(mini: Pair) -> None:
 
 
 def test_the_drafter_does_its_work(mini: Pair) -> None:
-    simulate = Simulation([0.5])
+    simulate = Simulation([1.0] * 7)
     with dflash_gguf.load(mini.target, mini.draft, simulate=simulate, **QUICK) as engine:
-        stats = stats_of(engine.generate(PROMPT, ignore_end=True, max_tokens=100))
+        answer = engine.generate(PROMPT, ignore_end=True, max_tokens=100)
         times = engine.times()
+    stats = stats_of(answer)
     assert times["draft"] > 0
     assert times["inject"] > 0
     assert stats.injected >= len(PROMPT) + stats.emitted - 8
-    # tokens it drafted itself, and not the same one over and over
-    assert stats.drafted >= 7 * (stats.drafting_rounds - 7)
+    # blocks of its own tokens; of the target's there are only one a round and the first
+    assert len(set(answer.tokens)) > stats.rounds + 1
 
 
 def test_a_seed_gives_the_same_draws(mini: Pair) -> None:
