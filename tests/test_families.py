@@ -6,6 +6,7 @@ PyTorch's come from tests/support/torch_drafter.py, the others from drafts.json,
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 
 from dflash_gguf._native import core
+from dflash_gguf.convert import convert
+from dflash_gguf.gguf_file import GgufFile
 
 from .regenerate_drafts import ANCHORS, GOLDEN, NARROW, TEXTS, digest
 from .support.family_pairs import VARIANTS, FamilyPair, make_family_pair
 from .support.family_rig import FamilyRig, target_tables
-from .support.random_pairs import VOCAB
+from .support.random_pairs import VOCAB, Pair
 
 MARGIN = 1e-3  # below it sums of another order may choose another token
 CLOSE = 2e-3
@@ -35,9 +38,9 @@ def make(kind: str, folder: Path, **changes: Any) -> FamilyPair:
     return make_family_pair(folder, variant, hybrid=kind != variant, **changes)
 
 
-def reference(made: FamilyPair, causal: list[bool] | None = None) -> Any:
+def reference(made: FamilyPair, **options: Any) -> Any:
     torch_drafter = pytest.importorskip("tests.support.torch_drafter")
-    return torch_drafter.TorchDrafter(made.config, made.weights, *target_tables(made), causal)
+    return torch_drafter.TorchDrafter(made.config, made.weights, *target_tables(made), **options)
 
 
 def agree(found: tuple[list[int], list[float]], wanted: Any) -> bool:
@@ -47,6 +50,12 @@ def agree(found: tuple[list[int], list[float]], wanted: Any) -> bool:
     assert found[0] == wanted.tokens
     np.testing.assert_allclose(found[1], wanted.confidence, atol=CLOSE)
     return True
+
+
+def gumbel_of(position: int, count: int) -> Any:
+    """The target's noise at `count` positions, [count, n_vocab]."""
+    at = range(position, position + count)
+    return np.array([[core().gumbel(SEED, i, token) for token in range(VOCAB)] for i in at])
 
 
 def test_blocks_are_pytorchs(made: FamilyPair) -> None:
@@ -115,12 +124,7 @@ def test_a_sampler_draws_along_its_own_way(made: FamilyPair, temperature: float)
             for token, value in sampling.bias:
                 noise[:, token] = value
             if temperature > 0:
-                noise = np.array(
-                    [
-                        [core().gumbel(SEED, pos + 1 + i, token) for token in range(VOCAB)]
-                        for i in range(made.most)
-                    ]
-                )
+                noise = gumbel_of(pos + 1, made.most)
             wanted = torch.draft(
                 features[k], anchor, made.most, temperature=temperature or 1.0, noise=noise
             )
@@ -148,9 +152,37 @@ def test_layers_run_with_the_masks_they_were_trained_with(
     features = [rig.read(text)[1] for text in TEXTS[:2]]
     turns = [(k, len(text), 65, 6) for k, text in enumerate(TEXTS[:2])]
     found = rig.draft(*turns)
-    trained, other = reference(made, [True, False]), reference(made, [False, False])
+    trained = reference(made, causal=[True, False])
+    other = reference(made, causal=[False, False])
     assert all(agree(found[k], trained.draft(features[k], 65, 6)) for k in range(2))
     assert all(found[k][0] != other.draft(features[k], 65, 6).tokens for k in range(2))
+    sampling = core().Sampling()
+    sampling.temperature, sampling.seed = 0.5, SEED
+    for k, drawn in enumerate(rig.draft(*turns, sampling=sampling)):
+        noise = gumbel_of(len(TEXTS[k]) + 1, 6)
+        assert agree(drawn, trained.draft(features[k], 65, 6, temperature=0.5, noise=noise))
+
+
+@pytest.mark.parametrize("variant", ["dflash2", "dspark"])
+def test_a_trimmed_head_drafts_what_it_knows(variant: str, tmp_path: Path) -> None:
+    made = make_family_pair(tmp_path, variant)
+    (written,) = convert(
+        tmp_path / "draft",
+        made.pair.target,
+        outdir=tmp_path / "t",
+        outtypes=["f32"],
+        draft_vocab=50,
+    )
+    with GgufFile(written.path) as file:
+        known = np.frombuffer(file.data("d2t"), "<i8").tolist()
+    trimmed = replace(made, pair=Pair(made.pair.target, written.path))
+    rig, torch = FamilyRig(trimmed), reference(made, known=known)
+    for text, anchor in zip(TEXTS[:3], ANCHORS, strict=False):
+        number, features = rig.read(text)
+        (found,) = rig.draft((number, len(text), anchor, 7))
+        assert agree(found, torch.draft(features, anchor, 7))
+        assert set(found[0]) <= set(known)
+        rig.session.remove(number)
 
 
 def rolled(name: str, axis: int = 0) -> Any:

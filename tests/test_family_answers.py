@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dflash_gguf.errors import UsageError
 from .support.command import command
 from .support.family_pairs import BLOCK, VARIANTS, FamilyPair, make_family_pair
 from .support.family_rig import FamilyRig
+from .support.random_pairs import MASK, Pair
 
 PROMPTS = [[(i * 31 + 17 * k) % 256 for i in range(9 + 7 * k)] for k in range(4)]
 TOKENS = 40
@@ -64,6 +66,35 @@ def test_answers_are_the_targets_own(made: FamilyPair, sampling: Any) -> None:
     assert 0.02 * drafted < accepted < drafted
 
 
+def test_each_answer_is_drawn_its_own_way_in_company(made: FamilyPair) -> None:
+    """Greedy ones and drawn ones of different seeds share a decode."""
+    ways = [None, DRAWN, replace(DRAWN, seed=7, temperature=2.0), replace(DRAWN, seed=8)]
+    with load(made, drafter=False) as engine:
+        own = [
+            engine.generate(prompt, max_tokens=TOKENS, ignore_end=True, sampling=way).tokens
+            for prompt, way in zip(PROMPTS, ways, strict=True)
+        ]
+    with load(made, sequences=4) as engine:
+        found = [
+            engine.start(prompt, max_tokens=TOKENS - 3 * i, ignore_end=True, sampling=way)
+            for i, (prompt, way) in enumerate(zip(PROMPTS, ways, strict=True))
+        ]
+        while engine.busy:
+            engine.step()
+        assert engine.warnings == []
+    for i, answer in enumerate(found):
+        assert answer.tokens == own[i][: TOKENS - 3 * i]
+
+
+def test_rejection_sampling_draws_among_the_targets_tokens(made: FamilyPair) -> None:
+    sampling = replace(DRAWN, draft_sampling="rejection")
+    with load(made, sequences=4) as engine:
+        found = answers(engine, [None] * 4, sampling=sampling)
+        assert engine.warnings == []
+    accepted = sum(answer.stats.accepted for answer in found)
+    assert 0 < accepted < sum(answer.stats.drafted for answer in found)
+
+
 def test_a_block_beyond_the_trained_one_is_refused(made: FamilyPair) -> None:
     most = made.most + 1
     with pytest.raises(UsageError, match=f"block {most + 1} is wider than the {most} that"):
@@ -109,6 +140,21 @@ def test_drafters_of_another_family_are_refused(made: FamilyPair) -> None:
             native.LatticeDrafter(*parts).block_logits(0, 0, 1, 2)
         with pytest.raises(ValueError, match="has a selector"):
             native.ModelDrafter(*parts)
+
+
+def test_a_graph_without_a_chain_is_an_error(dense: Pair) -> None:
+    native = core()
+    model, draft = native.Model(str(dense.target)), native.Model(str(dense.draft))
+    params = native.ContextParams()
+    params.n_ctx, params.n_batch, params.n_ubatch, params.n_outputs = 64, 32, 32, 32
+    context = native.Context(model, params)
+    drafter = native.DsparkDrafter(
+        draft, params, context, MASK, [False] * 2, from_anchor=False, confidence=False
+    )
+    drawn = native.Sampling()
+    drawn.temperature = 1.0
+    with pytest.raises(RuntimeError, match=r"0 links were found in llama.cpp's graph, expected 3"):
+        drafter.draft_sampled([(0, 0, 1, 4)], drawn)
 
 
 @pytest.mark.parametrize(("variant", "family"), [("dflash2", "DFlash2"), ("dspark", "DSpark")])

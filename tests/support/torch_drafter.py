@@ -28,7 +28,10 @@ class Draft:
 
 
 class TorchDrafter:
-    """A drafter of `config`; `table` and `head` are its target's embeddings and head, [n_vocab, hidden]."""
+    """A drafter of `config`; `table` and `head` are its target's embeddings and head, [n_vocab, hidden].
+
+    `known` are the only tokens it drafts, where its head was trimmed.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class TorchDrafter:
         table: np.ndarray[Any, Any],
         head: np.ndarray[Any, Any],
         causal: list[bool] | None = None,
+        known: list[int] | None = None,
     ) -> None:
         self.config = config
         self.nested = config["dflash_config"]
@@ -49,6 +53,8 @@ class TorchDrafter:
             full = torch.full((len(self.table), draft.shape[1]), torch.nan, dtype=torch.float64)
             full[torch.arange(len(draft)) * 3] = draft
             self.head = full
+        if known is not None:
+            self.head[~torch.isin(torch.arange(len(self.head)), torch.tensor(known))] = torch.nan
 
     def draft(
         self,
