@@ -58,11 +58,9 @@ void DsparkDrafter::read(DraftRequest & request, int row) {
     if (!confidence_) {
         return;
     }
-    // the graph spreads each row's confidence over n_embd floats
-    const float * rows = llama_get_embeddings_nextn(context().get());
-    const size_t stride = static_cast<size_t>(context().model().n_embd());
     for (size_t i = 0; i < request.drafted.size(); ++i) {
-        request.confidence.push_back(rows[(static_cast<size_t>(first) + i) * stride]);
+        // the graph spreads each row's confidence over n_embd floats
+        request.confidence.push_back(*extra_row(first + static_cast<int>(i)));
     }
 }
 

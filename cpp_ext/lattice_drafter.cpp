@@ -24,11 +24,6 @@ LatticeDrafter::LatticeDrafter(std::shared_ptr<Model> model, const ContextParams
     llama_set_embeddings_nextn(context().get(), true, false);
 }
 
-const float * LatticeDrafter::lattice_row(int row) const {
-    return llama_get_embeddings_nextn(context().get()) +
-           static_cast<size_t>(row) * context().model().n_embd();
-}
-
 void LatticeDrafter::read(DraftRequest & request, int row) {
     const Model & model = context().model();
     const Lattice lattice{lattice_row(row), model.n_embd(), top_k_, model.n_vocab()};

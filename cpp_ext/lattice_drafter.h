@@ -13,7 +13,7 @@ class LatticeDrafter : public ModelDrafter {
                    std::shared_ptr<Context> target, Token mask, const std::vector<bool> & causal);
 
     // Row of the last draft; n_embd floats, of which the first top_k * (top_k + 1) are used.
-    const float * lattice_row(int row) const;
+    const float * lattice_row(int row) const { return extra_row(row); }
 
     int top_k() const { return top_k_; }
 

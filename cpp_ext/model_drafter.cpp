@@ -217,6 +217,14 @@ bool ModelDrafter::extend(DraftRequest & request, const float * logits, bool las
     return true;
 }
 
+const float * ModelDrafter::extra_row(int row) const {
+    const float * rows = llama_get_embeddings_nextn(context_->get());
+    if (!rows) {
+        throw std::runtime_error("llama.cpp's graph of the drafter put out nothing but logits");
+    }
+    return rows + static_cast<size_t>(row) * context_->model().n_embd();
+}
+
 const float * ModelDrafter::block_logits(int row) const {
     if (!needs_logits()) {
         throw std::logic_error("this drafter's blocks are not read by their logits");

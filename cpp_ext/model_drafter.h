@@ -60,6 +60,10 @@ class ModelDrafter : public Drafter {
     // none does.
     bool extend(DraftRequest & request, const float * logits, bool lasting) const;
 
+    // Row of what the graph of the last draft put out beside its logits, n_embd floats. Throws
+    // std::runtime_error if it did not.
+    const float * extra_row(int row) const;
+
     // The key of the file; 0 if it is absent.
     int trained_block() const { return trained_block_; }
 

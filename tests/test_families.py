@@ -90,18 +90,22 @@ def test_blocks_are_mainlines_and_the_references(kind: str, tmp_path: Path) -> N
             assert found == golden["reference"]
 
 
-def test_several_draft_in_one_decode_as_alone(made: FamilyPair) -> None:
+@pytest.mark.parametrize("company", [4, 32])
+def test_several_draft_in_one_decode_as_alone(made: FamilyPair, company: int) -> None:
     """Of unequal counts, and not in the order of their ids."""
-    rig, torch = FamilyRig(made, sequences=4), reference(made)
-    features = [rig.read(text)[1] for text in TEXTS]
-    turns = [(k, len(TEXTS[k]), 65 + k, count) for k, count in ((2, 2), (0, 7), (3, 1), (1, 5))]
+    rig, torch = FamilyRig(made, sequences=company), reference(made)
+    texts = [TEXTS[k % 4][k // 4 :] for k in range(company)]
+    features = [rig.read(text)[1] for text in texts]
+    order = [2, 0, 3, 1, *range(company - 1, 3, -1)]
+    turns = [(k, len(texts[k]), 65 + k, (7, 5, 2, 1)[k % 4]) for k in order]
+    found = rig.draft(*turns)
     said = []
-    for (k, _, anchor, count), found in zip(turns, rig.draft(*turns), strict=True):
+    for (k, _, anchor, count), (tokens, confidence) in zip(turns[:6], found, strict=False):
         # drafted as far as the longest, and cut
         wanted = torch.draft(features[k], anchor, 7)
         del wanted.tokens[count:], wanted.confidence[count:]
-        said.append(agree(found, wanted))
-        assert len(found[0]) == count
+        said.append(agree((tokens, confidence), wanted))
+    assert [len(tokens) for tokens, _ in found] == [count for *_, count in turns]
     assert sum(said) >= 3
 
 

@@ -29,7 +29,8 @@ class FamilyRig:
         facts = check_pair(made.pair.target, made.pair.draft)
         model, draft_model = native.Model(str(made.pair.target)), native.Model(str(made.pair.draft))
         params = native.ContextParams()
-        params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq = 256, 128, 128, sequences
+        params.n_ctx, params.n_seq = 256, sequences
+        params.n_batch = params.n_ubatch = max(128, sequences * facts.block)
         params.n_outputs = sequences * facts.block
         params.n_rollback = facts.block - 1 if model.has_state else 0
         params.type_kv, params.flash_attn = 0, 0
