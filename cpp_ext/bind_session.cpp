@@ -7,6 +7,7 @@ namespace dflash {
 void bind_session(py::module_ & m) {
     py::class_<Counters>(m, "Counters")
         .def_readonly("prompt_tokens", &Counters::prompt_tokens)
+        .def_readonly("reused_tokens", &Counters::reused_tokens)
         .def_readonly("injected", &Counters::injected)
         .def_readonly("emitted", &Counters::emitted)
         .def_readonly("rounds", &Counters::rounds)
@@ -41,30 +42,43 @@ void bind_session(py::module_ & m) {
         .def_property_readonly("text", [](const Output & output) { return py::bytes(output.text); });
     py::class_<Session>(m, "Session")
         .def(py::init([](std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
-                         bool replay) {
+                         bool replay, size_t prefix_memory) {
                  return std::make_unique<Session>(std::move(target), std::move(drafter), max_block,
-                                                  replay ? RollbackKind::replay : RollbackKind::snapshots);
+                                                  replay ? RollbackKind::replay : RollbackKind::snapshots,
+                                                  prefix_memory);
              }),
              py::arg("target").none(false), py::arg("drafter"), py::arg("max_block"), py::kw_only(),
-             py::arg("replay") = false)
+             py::arg("replay") = false, py::arg("prefix_memory") = 0)
         .def(
             "add",
             [](Session & session, std::vector<Token> prompt, int max_tokens, int block,
                std::unordered_set<Token> stops, std::vector<std::string> stop_strings,
-               const Sampling & sampling, int logprobs) {
+               const Sampling & sampling, int logprobs, int border) {
                 return session.add(std::move(prompt),
                                    {max_tokens, block, std::move(stops), std::move(stop_strings), logprobs},
-                                   sampling);
+                                   sampling, border);
             },
             py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"),
             py::arg("stop_strings") = std::vector<std::string>{}, py::arg("sampling") = Sampling{},
-            py::arg("logprobs") = -1)
+            py::arg("logprobs") = -1, py::arg("border") = -1)
         .def("step", &Session::step, release_gil())
         .def(
             "held", [](const Session & session, llama_seq_id id) { return py::bytes(session.held(id)); },
             py::arg("id"))
         .def("remove", &Session::remove, py::arg("id"))
         .def("counters", [](const Session & session, llama_seq_id id) { return session.counters(id); })
+        .def(
+            "copy_prefix",
+            [](Session & session, const std::vector<Token> & tokens) {
+                const PrefixStore & prefixes = session.prefixes();
+                return prefixes.copied(tokens);
+            },
+            py::arg("tokens"), release_gil())
+        .def(
+            "adopt_prefix", [](Session & session, Kept kept) { session.prefixes().adopt(std::move(kept)); },
+            py::arg("kept"), release_gil())
+        .def("forget_prefixes", [](Session & session) { session.prefixes().clear(); })
+        .def_property_readonly("kept_bytes", [](Session & session) { return session.prefixes().bytes(); })
         .def_property_readonly("times", [](const Session & session) { return session.times(); })
         .def_property_readonly("n_ctx", &Session::n_ctx)
         .def_property_readonly("max_block", &Session::max_block)

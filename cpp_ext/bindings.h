@@ -21,6 +21,7 @@ void bind_sampling(py::module_ & m);
 void bind_rejection(py::module_ & m);
 void bind_models(py::module_ & m);
 void bind_drafters(py::module_ & m);
+void bind_prefix(py::module_ & m);
 void bind_session(py::module_ & m);
 
 } // namespace dflash

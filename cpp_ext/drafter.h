@@ -36,7 +36,13 @@ class Drafter {
     // Fill `drafted` of every request. Throws std::runtime_error if drafting fails.
     virtual void draft(std::vector<DraftRequest> & requests) = 0;
 
-    // A sequence has ended; its id may be used again.
+    // A sequence goes on from `pos` although it was not injected row by row; 0: anew.
+    virtual void resume(llama_seq_id /*seq*/, llama_pos /*pos*/) {}
+
+    // Where injected rows are kept; null: nowhere.
+    virtual Context * cache() { return nullptr; }
+
+    // A sequence has ended, its rows are to be forgotten; its id may be used again.
     virtual void release(llama_seq_id seq) = 0;
 
     // Simulations only: the number of drafted tokens to take as accepted, whatever the target chose.

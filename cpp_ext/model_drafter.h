@@ -25,6 +25,7 @@ class ModelDrafter : public Drafter {
     void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
     void draft(std::vector<DraftRequest> & requests) override;
     void release(llama_seq_id seq) override { context_->drop(seq); }
+    Context * cache() override { return context_.get(); }
 
     const Context & context() const { return *context_; }
 

@@ -27,6 +27,7 @@ PYBIND11_MODULE(_core, m) {
     bind_rejection(m);
     bind_models(m);
     bind_drafters(m);
+    bind_prefix(m);
     bind_session(m);
     bind_quantize(m);
     llama_backend_init();

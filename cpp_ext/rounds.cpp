@@ -165,9 +165,21 @@ Output Session::accept(Turn & turn) {
 
 void Session::commit(const std::vector<Turn> & turns) {
     std::vector<FeatureRows> rows;
+    // A finished sequence stays for prompts that go on from its text.
+    const auto stays = [this](const Turn & turn) {
+        const bool sound = turn.sequence->n_past > turn.request.pos; // some row of the verify is kept
+        return turn.sequence->decoding() || (prefixes_.on() && sound);
+    };
     for (const Turn & turn : turns) {
-        if (turn.sequence->decoding()) {
-            rows.push_back({turn.request.seq, turn.request.pos, turn.row, turn.accepted + 1});
+        if (!stays(turn)) {
+            prefixes_.spoil(turn.request.seq);
+        } else {
+            const int count = turn.sequence->n_past - turn.request.pos;
+            rows.push_back({turn.request.seq, turn.request.pos, turn.row, count});
+            for (int i = 0; i < count; ++i) {
+                prefixes_.grow(turn.request.seq, i == 0 ? turn.request.anchor
+                                                        : turn.request.drafted[static_cast<size_t>(i) - 1]);
+            }
         }
     }
     {
@@ -178,9 +190,10 @@ void Session::commit(const std::vector<Turn> & turns) {
     std::vector<KeptRows> kept;
     for (const Turn & turn : turns) {
         const std::vector<Token> & drafted = turn.request.drafted;
-        if (turn.sequence->decoding() && turn.accepted < static_cast<int>(drafted.size())) {
+        const int count = turn.sequence->n_past - turn.request.pos;
+        if (stays(turn) && count <= static_cast<int>(drafted.size())) {
             kept.push_back({turn.request.seq, turn.request.pos, {turn.request.anchor}});
-            kept.back().kept.insert(kept.back().kept.end(), drafted.begin(), drafted.begin() + turn.accepted);
+            kept.back().kept.insert(kept.back().kept.end(), drafted.begin(), drafted.begin() + count - 1);
         }
     }
     rollback_.keep(kept); // after the injection: a replay overwrites the features

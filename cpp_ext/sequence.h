@@ -24,7 +24,8 @@ struct Limits {
 // when every round drafts.
 struct Counters {
     int prompt_tokens = 0;
-    int injected = 0; // context rows given to the drafter
+    int reused_tokens = 0; // of the prompt, whose state was kept from before
+    int injected = 0;      // context rows given to the drafter
     int emitted = 0;
     int rounds = 0;          // verifies
     int drafting_rounds = 0; // those with at least one drafted token
@@ -46,6 +47,8 @@ struct Sequence {
     Sampler sampler;
     StopStrings stop_strings;
     Counters counters;
+    int border = 0;       // prompt tokens after which to keep a state; 0: nowhere
+    bool begun = false;   // its place in the caches is ready
     llama_pos n_past = 0; // positions in the caches
     Token anchor = 0;     // last emitted token, not in the caches yet
     Finish finish = Finish::none;

@@ -18,9 +18,9 @@ void require(bool holds, const std::string & text) {
 } // namespace
 
 Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
-                 RollbackKind rollback)
+                 RollbackKind rollback, size_t prefix_memory)
     : target_(std::move(target)), drafter_(std::move(drafter)), max_block_(max_block),
-      rollback_(target_, rollback, max_block) {
+      rollback_(target_, rollback, max_block), prefixes_(target_, drafter_, prefix_memory) {
     const Context & context = target_->context();
     require(max_block_ >= 1, "max_block is " + std::to_string(max_block_) + ", at least 1 is needed");
     require(context.params().n_outputs >= context.params().n_seq * max_block_,
@@ -29,7 +29,7 @@ Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafte
     ends_.insert(ends.begin(), ends.end());
 }
 
-llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sampling) {
+llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sampling, int border) {
     const int n_vocab = target_->context().model().n_vocab();
     const int n_prompt = static_cast<int>(prompt.size());
     require(n_prompt > 0, "the prompt is empty");
@@ -45,6 +45,9 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
     require(limits.max_tokens >= 1,
             "max_tokens is " + std::to_string(limits.max_tokens) + ", at least 1 is needed");
 
+    require(border >= -1 && border <= n_prompt, "border " + std::to_string(border) +
+                                                    " is outside the prompt's " + std::to_string(n_prompt) +
+                                                    " tokens");
     for (const auto & [token, value] : sampling.bias) {
         require(token >= 0 && token < n_vocab, "the bias of token " + std::to_string(token) +
                                                    " is outside the vocabulary of " +
@@ -62,6 +65,8 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
     sequence.id = id;
     sequence.counters.prompt_tokens = n_prompt;
     sequence.sampler = Sampler(std::move(sampling), prompt);
+    // the last token is read again for its logits if the same prompt comes twice
+    sequence.border = border < 0 ? n_prompt - 1 : std::min(border, n_prompt - 1);
     sequence.prompt = std::move(prompt);
     sequence.stop_strings = std::move(stop_strings);
     sequence.limits = std::move(limits);
@@ -73,6 +78,10 @@ void Session::remove(llama_seq_id id) {
     if (sequences_.erase(id) == 0) {
         return;
     }
+    if (prefixes_.on()) {
+        prefixes_.park(id);
+        return;
+    }
     target_->context().drop(id);
     if (drafter_) {
         drafter_->release(id);
@@ -82,6 +91,18 @@ void Session::remove(llama_seq_id id) {
 std::vector<Output> Session::step() {
     const Stopwatch total(times_.total);
     std::vector<Output> outputs;
+    try {
+        advance(outputs);
+    } catch (...) { // what the caches hold now is unknown
+        for (const auto & entry : sequences_) {
+            prefixes_.spoil(entry.first);
+        }
+        throw;
+    }
+    return outputs;
+}
+
+void Session::advance(std::vector<Output> & outputs) {
     for (auto & entry : sequences_) {
         if (entry.second.prefilling()) {
             prefill(entry.second, outputs);
@@ -89,17 +110,30 @@ std::vector<Output> Session::step() {
         }
     }
     round(outputs);
-    return outputs;
+}
+
+// Take over what is kept of the prompt, and plan where to keep a state for the next one.
+void Session::begin(Sequence & sequence) {
+    sequence.n_past = sequence.counters.reused_tokens = prefixes_.begin(sequence.id, sequence.prompt);
+    if (sequence.border <= sequence.n_past || !prefixes_.wants(sequence.id, sequence.border)) {
+        sequence.border = 0;
+    }
+    sequence.begun = true;
 }
 
 void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     const std::int64_t start = now_ns();
+    if (!sequence.begun) {
+        begin(sequence);
+    }
     const int n_prompt = static_cast<int>(sequence.prompt.size());
-    const int count = std::min(n_prompt - sequence.n_past, target_->context().params().n_batch);
+    const int end_at = sequence.n_past < sequence.border ? sequence.border : n_prompt;
+    const int count = std::min(end_at - sequence.n_past, target_->context().params().n_batch);
     batch_.clear();
     for (int i = 0; i < count; ++i) {
         const int at = sequence.n_past + i;
         batch_.add(sequence.prompt[static_cast<size_t>(at)], at, sequence.id, at + 1 == n_prompt);
+        prefixes_.grow(sequence.id, sequence.prompt[static_cast<size_t>(at)]);
     }
     target_->context().decode(batch_.view(), "reading the prompt");
     const FeatureRows rows{sequence.id, sequence.n_past, 0, count};
@@ -110,6 +144,9 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
         output = write(sequence, judged(sequence, none, 0, std::nullopt), 0);
     }
     inject({rows});
+    if (sequence.n_past == sequence.border) {
+        prefixes_.mark(sequence.id);
+    }
     const std::int64_t end = now_ns();
     times_.prefill += end - start;
     sequence.counters.prefill_ns += end - start;
@@ -138,6 +175,7 @@ void Session::inject(const std::vector<FeatureRows> & rows) {
 
 void Session::give_up_drafting(const std::string & why) {
     draft_failure_ = why;
+    prefixes_.without_draft();
 }
 
 } // namespace dflash

@@ -3,6 +3,7 @@
 
 #include "drafter.h"
 #include "logprobs.h"
+#include "prefix_store.h"
 #include "rollback.h"
 #include "sequence.h"
 #include "verdict.h"
@@ -37,14 +38,16 @@ struct Times {
 class Session {
   public:
     // drafter may be null. max_block: widest verify; the target must be able to roll back that far.
-    // Throws std::invalid_argument if it cannot.
+    // prefix_memory: bytes of host memory for states of texts that later requests may begin with; 0: none are
+    // kept. Throws std::invalid_argument if the target cannot go back.
     Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
-            RollbackKind rollback = RollbackKind::snapshots);
+            RollbackKind rollback = RollbackKind::snapshots, size_t prefix_memory = 0);
 
-    // Queue a prompt; returns the sequence's id. Throws std::invalid_argument, naming the numbers, for a
-    // prompt that is empty, holds an unknown token or leaves no room in the context, a block out of range,
-    // or when every sequence is taken.
-    llama_seq_id add(std::vector<Token> prompt, Limits limits, Sampling sampling = {});
+    // Queue a prompt; returns the sequence's id. border: how many of its tokens a later prompt is likely to
+    // begin with, where a state is kept if the target cannot go back; -1: all but the last. Throws
+    // std::invalid_argument, naming the numbers, for a prompt that is empty, holds an unknown token or leaves
+    // no room in the context, a block or border out of range, or when every sequence is taken.
+    llama_seq_id add(std::vector<Token> prompt, Limits limits, Sampling sampling = {}, int border = -1);
 
     // One prefill chunk of the first waiting sequence, if any, then one round of all that decode.
     // Finished sequences stay, idle, until removed.
@@ -53,7 +56,8 @@ class Session {
     // Bytes of a sequence's text that may begin a stop string and are in no output yet.
     const std::string & held(llama_seq_id id) const { return sequences_.at(id).stop_strings.held(); }
 
-    // End a sequence at any point between steps. Unknown ids are ignored.
+    // End a sequence at any point between steps; its caches stay for prompts that begin alike. Unknown ids
+    // are ignored.
     void remove(llama_seq_id id);
 
     const Counters & counters(llama_seq_id id) const { return sequences_.at(id).counters; }
@@ -62,6 +66,7 @@ class Session {
     int max_block() const { return max_block_; }
     // Why drafting has stopped for good; empty while it works.
     const std::string & draft_failure() const { return draft_failure_; }
+    PrefixStore & prefixes() { return prefixes_; }
 
   private:
     struct Turn {
@@ -71,7 +76,9 @@ class Session {
         int accepted = 0;
     };
 
+    void advance(std::vector<Output> & outputs);
     void prefill(Sequence & sequence, std::vector<Output> & outputs);
+    void begin(Sequence & sequence);
     void round(std::vector<Output> & outputs);
     std::vector<Turn> plan();
     void draft(std::vector<Turn> & turns);
@@ -94,6 +101,7 @@ class Session {
     TokenBatch batch_;
     Times times_;
     std::string draft_failure_;
+    PrefixStore prefixes_;
 };
 
 } // namespace dflash

@@ -87,6 +87,12 @@ void SimulatedDrafter::draft(std::vector<DraftRequest> & requests) {
     }
 }
 
+void SimulatedDrafter::resume(llama_seq_id seq, llama_pos pos) {
+    if (inner_) {
+        inner_->resume(seq, pos);
+    }
+}
+
 void SimulatedDrafter::release(llama_seq_id seq) {
     if (inner_) {
         inner_->release(seq);

@@ -22,6 +22,7 @@ class ScriptedDrafter : public Drafter {
 
     void inject(const Target & /*target*/, const std::vector<FeatureRows> & rows) override;
     void draft(std::vector<DraftRequest> & requests) override;
+    void resume(llama_seq_id seq, llama_pos pos) override { injected_[seq] = pos; }
     void release(llama_seq_id seq) override { plans_.erase(seq); }
 
     // Context rows seen of a sequence so far: all it was given, in order.
@@ -49,6 +50,8 @@ class SimulatedDrafter : public Drafter {
 
     void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
     void draft(std::vector<DraftRequest> & requests) override;
+    void resume(llama_seq_id seq, llama_pos pos) override;
+    Context * cache() override { return inner_ ? inner_->cache() : nullptr; }
     void release(llama_seq_id seq) override;
     std::optional<int> forced_accept(llama_seq_id seq, int drafted) override;
 

@@ -42,6 +42,13 @@ def equal_blocks(counts: Sequence[int], rooms: Sequence[int]) -> list[tuple[int,
 def walk_lattice(
     rows: NDArray[np.float32], top_k: int, n_vocab: int
 ) -> tuple[list[int], list[float]]: ...
+def reusable_prefix(
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    points: Sequence[int],
+    least_cut: int,
+    fed: int,
+) -> int: ...
 def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
 
 class StopStrings:
@@ -212,6 +219,7 @@ class SimulatedDrafter(Drafter):
 
 class Counters:
     prompt_tokens: int
+    reused_tokens: int
     injected: int
     emitted: int
     rounds: int
@@ -240,13 +248,37 @@ class Output:
     logprobs: list[tuple[float, list[tuple[int, float]]]]
     text: bytes
 
+class KeptPrefix:
+    tokens: list[int]
+    target: bytes
+    draft: bytes
+    fed: int
+    least_cut: int
+    points: list[tuple[int, bytes, bytes]]
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        target: bytes,
+        draft: bytes,
+        fed: int,
+        least_cut: int,
+        points: Sequence[tuple[int, bytes, bytes]],
+    ) -> None: ...
+
 class Session:
     n_ctx: int
     max_block: int
     draft_failure: str
     times: Times
+    kept_bytes: int
     def __init__(
-        self, target: Target, drafter: Drafter | None, max_block: int, *, replay: bool = False
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        max_block: int,
+        *,
+        replay: bool = False,
+        prefix_memory: int = 0,
     ) -> None: ...
     def add(
         self,
@@ -258,7 +290,11 @@ class Session:
         stop_strings: Sequence[str | bytes] = ...,
         sampling: Sampling = ...,
         logprobs: int = -1,
+        border: int = -1,
     ) -> int: ...
+    def copy_prefix(self, tokens: Sequence[int]) -> KeptPrefix: ...
+    def adopt_prefix(self, kept: KeptPrefix) -> None: ...
+    def forget_prefixes(self) -> None: ...
     def step(self) -> list[Output]: ...
     def held(self, id: int) -> bytes: ...
     def remove(self, id: int) -> None: ...

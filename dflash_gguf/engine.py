@@ -95,6 +95,11 @@ class Engine:
         """Answers that can be started now, next to those in progress."""
         return self._open().sequences - len(self._answers)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Host memory that states of kept texts take now; at most `Options.prefix_memory`."""
+        return self._open().session.kept_bytes
+
     def encode(
         self, prompt: Prompt, *, raw: bool = False, template: Mapping[str, Any] | None = None
     ) -> list[int]:
@@ -107,19 +112,25 @@ class Engine:
 
         Raises UsageError if it is none of these or the template refuses the messages.
         """
+        return self._encode(prompt, raw=raw, template=template)[0]
+
+    def _encode(
+        self, prompt: Prompt, *, raw: bool, template: Mapping[str, Any] | None
+    ) -> tuple[list[int], int]:
+        """Return a prompt's ids, and how many of them a later turn is likely to begin with (-1: unknown)."""
         self._open()
         if isinstance(prompt, str):
             if raw or not self.has_chat_template:
-                return self._prompter.raw(prompt)
-            return self._prompter.chat([{"role": "user", "content": prompt}], template)
+                return self._prompter.raw(prompt), -1
+            return self._prompter.bordered([{"role": "user", "content": prompt}], template)
         if isinstance(prompt, bytes | Mapping) or not hasattr(prompt, "__iter__"):
             text = f"the prompt is {type(prompt).__name__}; expected text, messages or token ids"
             raise UsageError(text)
         items: list[Any] = list(prompt)
         ids = [int(item) for item in items if isinstance(item, Integral)]
         if len(ids) == len(items):
-            return ids
-        return self._prompter.chat(items, template)
+            return ids, -1
+        return self._prompter.bordered(items, template)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return what a token spells, which may be a part of a character; of markup nothing, unless `special`.
@@ -172,7 +183,7 @@ class Engine:
         chosen = sampling or Sampling()
         width = self.block if block is None else _whole("block", block)
         limit = self.n_ctx if max_tokens is None else _whole("max_tokens", max_tokens)
-        tokens = self.encode(prompt, raw=raw, template=template)
+        tokens, border = self._encode(prompt, raw=raw, template=template)
         self._check_room(tokens)
         strings = stop_strings(stop)
         stops = self._prompter.control_tokens(strings) | (set() if ignore_end else self._ends)
@@ -185,6 +196,7 @@ class Engine:
                 stop_strings=strings,
                 sampling=chosen.native(),
                 logprobs=_alternatives(logprobs, parts.model.n_vocab),
+                border=border,
             )
         except ValueError as error:
             raise UsageError(str(error)) from None

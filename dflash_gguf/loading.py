@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from . import _core
 
 _DEFAULT_CTX = 8192
+_PREFIX_MEMORY = 512 * 2**20
 _PREFILL_ROWS = 256  # each tap reserves n_embd floats per row of a batch
 _INJECT_ROWS = 128
 _INT_MAX = 2**31 - 1
+_BYTES_MAX = 2**62
 _MAX_SEQUENCES = 256  # llama.cpp's own limit
 _MAX_THREADS = 512  # and ggml's
 _MAX_BLOCK = 1024  # a file may claim any; each row of a block takes memory
@@ -47,6 +49,8 @@ class Options:
         gpu_layers, draft_gpu_layers: layers on the GPU; None: all if there is one.
         devices, draft_devices: names as `dflash-gguf devices` lists them.
         kv_type: "f16", "f32" or "q8_0", of both caches.
+        prefix_memory: bytes of host memory for states of texts that later prompts may begin with, beyond
+            those that stay in the caches; 0: every prompt is read from its start.
         causal: rows of a block see only what is before them; None: as the drafter's file says.
         simulate: draw how many drafted tokens are accepted, for measurements; see simulation.py.
     """
@@ -60,6 +64,7 @@ class Options:
     devices: tuple[str, ...] = ()
     draft_devices: tuple[str, ...] = ()
     kv_type: str = "f16"
+    prefix_memory: int = _PREFIX_MEMORY
     causal: bool | None = None
     simulate: Simulation | None = None
 
@@ -122,6 +127,7 @@ def _settle(options: Options, settings: dict[str, object]) -> Options:
     _check_number("max_block", chosen.max_block, 1, _INT_MAX // chosen.sequences)
     _check_number("gpu_layers", chosen.gpu_layers, -1, _INT_MAX)
     _check_number("draft_gpu_layers", chosen.draft_gpu_layers, -1, _INT_MAX)
+    _check_number("prefix_memory", chosen.prefix_memory, 0, _BYTES_MAX)
     if chosen.simulate is not None and not isinstance(chosen.simulate, Simulation):
         text = f"simulate is {chosen.simulate!r}; expected a dflash_gguf.Simulation"
         raise UsageError(text)
@@ -208,7 +214,7 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
             drafter = options.simulate.around(drafter)
     target = native.Target(context, taps)
     try:
-        session = native.Session(target, drafter, block)
+        session = native.Session(target, drafter, block, prefix_memory=options.prefix_memory)
     except ValueError as error:
         text = f"this target cannot verify blocks: {error}; run it without a drafter or with a narrower block"
         raise ModelError(text) from None

@@ -93,6 +93,16 @@ class Prompter:
         self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
     ) -> list[int]:
         """Return the ids of a conversation; arguments and errors as of `render`."""
+        return self.bordered(messages, arguments)[0]
+
+    def bordered(
+        self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
+    ) -> tuple[list[int], int]:
+        """Return the ids of a conversation, and how many of them its messages alone take.
+
+        What the template adds for the answer to come, such as an opened <think>, may be no part of the next
+        turn's prompt. Arguments and errors as of `render`.
+        """
         for message in messages:
             if not isinstance(message, Mapping):
                 text = f"a message is {message!r}; expected a mapping with 'role' and 'content'"
@@ -102,15 +112,30 @@ class Prompter:
         guarded = [self._shield(message, guard) for message in messages]
         shielded = map_strings(arguments or {}, lambda text: self._any.broken(text, guard))
         rendered = self.render(guarded, shielded)
+        shared = self._shared(rendered, guarded, shielded)
         # the second form is what `tojson(ensure_ascii=true)` makes of it
         escaped = f"\\u{ord(guard):04x}"
         ids: list[int] = []
-        end = 0
+        end = border = 0
         for match in self._any.pattern.finditer(rendered):
             ids += self.plain(_without(rendered[end : match.start()], guard, escaped))
+            border = len(ids) if match.start() <= shared else border
             ids.append(self._ids[match[0]])
             end = match.end()
-        return ids + self.plain(_without(rendered[end:], guard, escaped))
+            border = len(ids) if end <= shared else border
+        ids += self.plain(_without(rendered[end:], guard, escaped))
+        return ids, len(ids) if shared == len(rendered) else border
+
+    def _shared(
+        self, rendered: str, messages: Sequence[Message], arguments: Mapping[str, Any]
+    ) -> int:
+        """Return how many characters stay if no answer is asked for."""
+        try:
+            alone = self.render(messages, {**arguments, "add_generation_prompt": False})
+        except UsageError:  # a template may insist
+            return 0
+        pairs = enumerate(zip(rendered, alone, strict=False))
+        return next((i for i, (a, b) in pairs if a != b), min(len(rendered), len(alone)))
 
     def plain(self, text: str) -> list[int]:
         """Return the ids of text in which nothing is special."""

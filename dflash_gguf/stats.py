@@ -17,7 +17,8 @@ class Stats:
     """Counts of one answer. emitted = 1 + rounds + accepted: the 1 is the token the prompt itself gives.
 
     Attributes:
-        prompt_tokens: tokens read before the first one was written.
+        prompt_tokens: tokens of the prompt.
+        reused_tokens: those of the prompt whose state was kept from before; only the others were read.
         injected: context rows whose features the drafter was given.
         emitted: tokens written, an end token included.
         rounds: verifies by the target.
@@ -33,6 +34,7 @@ class Stats:
     """
 
     prompt_tokens: int
+    reused_tokens: int
     injected: int
     emitted: int
     rounds: int
@@ -51,6 +53,7 @@ class Stats:
         """Copy the extension's counters."""
         return cls(
             prompt_tokens=counters.prompt_tokens,
+            reused_tokens=counters.reused_tokens,
             injected=counters.injected,
             emitted=counters.emitted,
             rounds=counters.rounds,
@@ -84,14 +87,17 @@ class Stats:
 
     @property
     def prompt_tokens_per_second(self) -> float | None:
-        """Prefill speed."""
-        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds > 0 else None
+        """Prefill speed, of the tokens that were read."""
+        read = self.prompt_tokens - self.reused_tokens
+        return read / self.prefill_seconds if self.prefill_seconds > 0 else None
 
     def line(self) -> str:
         """Return the statistics line."""
         parts = [f"{self.emitted} tok"]
         if self.tokens_per_second is not None:
             parts.append(f"{self.tokens_per_second:,.1f} tok/s")
+        if self.reused_tokens > 0:
+            parts.append(f"reused {self.reused_tokens:,} of {self.prompt_tokens:,}")
         if self.prompt_tokens_per_second is not None:
             parts.append(f"prompt {self.prompt_tokens_per_second:,.0f} tok/s")
         if self.accept_length is None or self.acceptance_rate is None:

@@ -21,10 +21,13 @@ def open_session(
     n_batch: int = 64,
     n_ubatch: int | None = None,
     replay: bool = False,
+    prefix_memory: int = 0,
+    exact: bool = False,
 ) -> Any:
     """Open a target in f32 with a drafter that needs no model; one thread, so that tests run side by side.
 
-    replay: keep no states to go back to, decode accepted tokens again.
+    replay: keep no states to go back to, decode accepted tokens again. exact: without flash attention, whose
+    half precision makes logits depend on how a text is cut into batches (by 0.01, else by 0.00001).
     """
     native = core()
     model = native.Model(str(target))
@@ -37,8 +40,12 @@ def open_session(
     params.n_rollback = block - 1 if model.has_state and not replay else 0
     params.n_threads = params.n_threads_batch = 1
     params.type_kv = 0
+    if exact:
+        params.flash_attn = 0
     target_context = native.Target(native.Context(model, params), [])
-    return native.Session(target_context, drafter, block, replay=replay)
+    return native.Session(
+        target_context, drafter, block, replay=replay, prefix_memory=prefix_memory
+    )
 
 
 def finish(session: Any, ids: Sequence[int]) -> dict[int, list[int]]:

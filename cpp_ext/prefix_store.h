@@ -1,0 +1,84 @@
+// Texts that have been read or written stay for requests that begin alike: in the caches of sequences that
+// nobody uses now, and, when such a sequence is needed, in host memory within a budget.
+#pragma once
+
+#include "drafter.h"
+#include "prefix.h"
+#include "target.h"
+
+#include <list>
+#include <map>
+
+namespace dflash {
+
+class PrefixStore {
+  public:
+    // drafter may be null. budget: bytes of host memory for states; 0: nothing is kept anywhere.
+    PrefixStore(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, size_t budget);
+
+    bool on() const { return budget_ > 0; }
+    // Host memory that kept states take.
+    size_t bytes() const;
+    size_t budget() const { return budget_; }
+
+    // Make sequence `id` ready for a prompt, taking over what is kept of it. Returns how many of its tokens
+    // the caches hold now; the sequence counts as in use until it is parked.
+    int begin(llama_seq_id id, const std::vector<Token> & prompt);
+
+    // The caches of a sequence in use have taken in a token.
+    void grow(llama_seq_id id, Token token);
+
+    // Whether a point after `count` tokens of a sequence in use would save enough later.
+    bool wants(llama_seq_id id, int count) const;
+    // Keep one; the caches must hold exactly the tokens it has grown to.
+    void mark(llama_seq_id id);
+
+    // The sequence has ended, its caches stay.
+    void park(llama_seq_id id);
+    // Its caches cannot be relied on: they are emptied when it ends.
+    void spoil(llama_seq_id id);
+    // The draft has failed for good: only the target's states count from now on.
+    void without_draft() { drafter_.reset(); }
+    // Forget all that is not in use.
+    void clear();
+
+    // The kept text that shares most tokens with `tokens`, as it goes to a file. Throws std::invalid_argument
+    // if none shares any.
+    Kept copied(const std::vector<Token> & tokens) const;
+    // Take in such a text. Throws std::invalid_argument if llama.cpp refuses its states or no sequence is
+    // free to try them in.
+    void adopt(Kept kept);
+
+  private:
+    struct Slot {
+        Kept kept; // tokens and points only
+        bool in_use = false;
+        bool sound = true;
+    };
+    struct Source {
+        int saves = 0;
+        llama_seq_id slot = -1;
+        std::list<Kept>::iterator host;
+    };
+
+    Context & target() const { return target_->context(); }
+    Context * draft() const { return drafter_ ? drafter_->cache() : nullptr; }
+
+    Kept & refreshed(llama_seq_id id);
+    Source best_source(llama_seq_id id, const std::vector<Token> & prompt);
+    Kept copied(llama_seq_id id) const;
+    bool load(llama_seq_id id, const Kept & kept, int count);
+    bool go_back(llama_seq_id id, const std::vector<Point> & points, int count);
+    void displace(llama_seq_id id);
+    void empty(llama_seq_id id);
+    void fit();
+
+    std::shared_ptr<Target> target_;
+    std::shared_ptr<Drafter> drafter_;
+    size_t budget_;
+    std::uint64_t uses_ = 0;
+    std::map<llama_seq_id, Slot> slots_;
+    std::list<Kept> host_;
+};
+
+} // namespace dflash
