@@ -68,7 +68,7 @@ def test_unknown_shapes_are_refused_with_the_known_ones() -> None:
 def test_a_pair_loads_and_drafts(tmp_path: Path, outtype: str) -> None:
     target, draft = files(write_shape(MINI, tmp_path, outtype=outtype))
     with dflash_gguf.load(target, draft, **QUICK) as engine:
-        answer = engine.generate(PROMPT, max_tokens=80, ignore_end=True)
+        answer = engine.generate(PROMPT, max_tokens=80, ignore_end=True, block=8)
         prompt = engine.encode([{"role": "user", "content": "héllo"}])
     assert answer.stats is not None
     assert answer.stats.drafting_rounds > 50
@@ -134,7 +134,7 @@ def test_a_trimmed_head_has_rows_of_the_target(tmp_path: Path) -> None:
         rows_of(draft, "output.weight"), rows_of(target, "token_embd.weight")[ids]
     )
     with dflash_gguf.load(target, draft, **QUICK) as engine:
-        answer = engine.generate(PROMPT, max_tokens=20, ignore_end=True)
+        answer = engine.generate(PROMPT, max_tokens=20, ignore_end=True, block=8)
     assert answer.stats is not None
     assert answer.stats.drafted > 0
 

@@ -29,7 +29,7 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 def answer_of(pair: Pair, simulation: Simulation | None, **options: Any) -> Answer:
     with dflash_gguf.load(pair.target, pair.draft, simulate=simulation, **QUICK) as engine:
-        return engine.generate(PROMPT, ignore_end=True, **options)
+        return engine.generate(PROMPT, ignore_end=True, block=8, **options)
 
 
 def stats_of(answer: Answer) -> Stats:
@@ -51,7 +51,7 @@ def test_acceptance_follows_the_curve(mini: Pair) -> None:
 def test_the_drafter_does_its_work(mini: Pair) -> None:
     simulate = Simulation([1.0] * 7)
     with dflash_gguf.load(mini.target, mini.draft, simulate=simulate, **QUICK) as engine:
-        answer = engine.generate(PROMPT, ignore_end=True, max_tokens=100)
+        answer = engine.generate(PROMPT, ignore_end=True, block=8, max_tokens=100)
         times = engine.times()
     stats = stats_of(answer)
     assert times["draft"] > 0
@@ -118,7 +118,9 @@ def test_many_sequences_share_the_draws(tmp_path: Path) -> None:
     with dflash_gguf.load(
         made.target_path, made.draft.path, simulate=Simulation(), sequences=3, **QUICK
     ) as engine:
-        answers = [engine.start(PROMPT[k:], ignore_end=True, max_tokens=90) for k in range(3)]
+        answers = [
+            engine.start(PROMPT[k:], ignore_end=True, block=8, max_tokens=90) for k in range(3)
+        ]
         while engine.busy:
             engine.step()
     for answer in answers:
