@@ -109,6 +109,29 @@ def test_several_draft_in_one_decode_as_alone(made: FamilyPair, company: int) ->
     assert sum(said) >= 3
 
 
+CACHES = [{"flash_attn": 1}, {"flash_attn": 1, "type_kv": 8}, {"unified": False}]
+
+
+# a DSpark's cache is always unified; llama.cpp quantises values only with flash attention
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [(kind, form) for kind in KINDS for form in CACHES[: 3 if "dflash2" in kind else 2]],
+    ids=str,
+)
+def test_caches_of_every_form(kind: str, form: dict[str, Any], tmp_path: Path) -> None:
+    made = make(kind, tmp_path)
+    rig, torch = FamilyRig(made, sequences=4, draft=form), reference(made)
+    features = [rig.read(text)[1] for text in TEXTS]
+    turns = [(k, len(TEXTS[k]), 65 + k, made.most) for k in (2, 0, 1, 3)]
+    same = []
+    for (k, _, anchor, count), (tokens, _) in zip(turns, rig.draft(*turns), strict=True):
+        wanted = torch.draft(features[k], anchor, count)
+        same += [a == b for a, b in zip(tokens, wanted.tokens, strict=True)]
+    print(kind, form, sum(same) / len(same))
+    # rounded sums differ, and a token that does changes what follows
+    assert sum(same) / len(same) >= (0.5 if "type_kv" in form else 0.9)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 2.0])
 def test_a_sampler_draws_along_its_own_way(made: FamilyPair, temperature: float) -> None:
     """With the target's noise of (seed, position, token), each token scored behind the one drawn before."""

@@ -10,6 +10,7 @@ import pytest
 
 import dflash_gguf
 from dflash_gguf._native import core
+from dflash_gguf.convert import convert
 from dflash_gguf.errors import UsageError
 
 from .support.command import command
@@ -84,6 +85,20 @@ def test_each_answer_is_drawn_its_own_way_in_company(made: FamilyPair) -> None:
         assert engine.warnings == []
     for i, answer in enumerate(found):
         assert answer.tokens == own[i][: TOKENS - 3 * i]
+
+
+@pytest.mark.parametrize("kind", ["bf16", "q4_k_m"])
+def test_quantised_drafters_are_driven(made: FamilyPair, kind: str, tmp_path: Path) -> None:
+    source = made.pair.draft.parent / "draft"
+    (written,) = convert(source, made.pair.target, outdir=tmp_path, outtypes=[kind])
+    with load(made, drafter=False) as engine:
+        own = [answer.tokens for answer in answers(engine, [None] * 4)]
+    quantised = replace(made, pair=Pair(made.pair.target, written.path))
+    with load(quantised, sequences=4) as engine:
+        found = answers(engine, [None] * 4)
+        assert engine.warnings == []
+    assert [answer.tokens for answer in found] == own
+    assert sum(answer.stats.accepted for answer in found) > 0
 
 
 def test_rejection_sampling_draws_among_the_targets_tokens(made: FamilyPair) -> None:

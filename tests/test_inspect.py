@@ -54,6 +54,13 @@ def test_families(name: str, family: str, tmp_path: Path) -> None:
     assert all(key.meaning for key in report.keys)
 
 
+def test_a_layout_that_is_not_driven_is_said_without_a_target(tmp_path: Path) -> None:
+    path, _ = made("dspark-reduced", tmp_path)
+    changed = edited(path, tmp_path / "e.gguf", change={"dflash.hyper_connection_count": 4})
+    assert about(inspect_file(changed), "DeepSeek-V4's DSpark drafters are not driven")
+    assert not about(inspect_file(path), "not driven")
+
+
 def test_sizes_and_types(tmp_path: Path) -> None:
     path, _ = made("plain", tmp_path, "q5_k_m")
     report = inspect_file(path)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..draft_family import read_layout
 from ..draft_head import head_fault
 from ..draft_layers import Layer
+from ..errors import ModelError
 from ..gguf_file import GgufFile
 from ..pair import FORKS, NEEDED_KEYS, WINDOW_KEYS
 
@@ -43,6 +45,7 @@ def find_oddities(file: GgufFile, layers: list[Layer], *, trained_known: bool) -
         return [f"the architecture '{architecture}' is not a drafter's: this may be a target"]
     return [
         *_missing_keys(file),
+        *_layout(file),
         *_tensors(file, len(layers)),
         *_masks(layers, trained_known=trained_known),
         *_values(file),
@@ -58,6 +61,13 @@ def _missing_keys(file: GgufFile) -> Iterator[str]:
     for key in ("dflash.attention.key_length", "dflash.attention.value_length"):
         if key not in file.fields:
             yield f"the key {key} is missing: llama.cpp takes hidden size / heads"
+
+
+def _layout(file: GgufFile) -> Iterator[str]:
+    try:
+        read_layout(file)
+    except ModelError as error:
+        yield str(error).removeprefix(f"{file.path}: ")
 
 
 def _tensors(file: GgufFile, count: int) -> Iterator[str]:

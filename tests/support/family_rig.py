@@ -19,11 +19,11 @@ Turn = tuple[int, int, int, int]
 class FamilyRig:
     """Reads texts and drafts behind them; one thread, f32 caches, attention by softmax.
 
-    `causal` replaces the masks of the file, `block` the widest verify.
+    `draft` changes parameters of the draft's context.
     """
 
     def __init__(
-        self, made: FamilyPair, *, sequences: int = 1, causal: list[bool] | None = None
+        self, made: FamilyPair, *, sequences: int = 1, draft: dict[str, Any] | None = None
     ) -> None:
         native = core()
         facts = check_pair(made.pair.target, made.pair.draft)
@@ -37,9 +37,11 @@ class FamilyRig:
         params.n_threads = params.n_threads_batch = 1
         context = native.Context(model, params)
         params.n_rollback, params.unified, params.n_outputs = 0, True, params.n_batch
+        for name, value in (draft or {}).items():
+            setattr(params, name, value)
         self.facts = facts
         self.drafter = make_drafter(
-            facts.layout, draft_model, params, context, facts.mask, causal or facts.causal
+            facts.layout, draft_model, params, context, facts.mask, facts.causal
         )
         self.drafter.probe()
         self.target = native.Target(context, draft_model.taps)
