@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .answer import Answer, Chunk, TokenLogprobs
+    from .asynchronous import AsyncEngine
     from .engine import Engine
     from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
     from .loading import Options, load
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "AsyncEngine",
     "Chunk",
     "ConvertError",
     "DflashError",
@@ -42,6 +44,7 @@ __all__ = [
 
 _HOMES = {
     "Answer": "answer",
+    "AsyncEngine": "asynchronous",
     "Chunk": "answer",
     "Engine": "engine",
     "Sampling": "sampling",

@@ -5,17 +5,19 @@ from __future__ import annotations
 import atexit
 import queue
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from .answer import Answer, Chunk
 from .engine import Engine
 from .errors import UsageError
 
 _T = TypeVar("_T")
-_Action = Callable[[Engine], None]
+_Action: TypeAlias = "Callable[[_Rounds, Engine], None]"
+Item: TypeAlias = Chunk | Exception  # what a request brings
 
 
 class Ticket:
@@ -25,11 +27,17 @@ class Ticket:
         answer: the request once it has begun, None while it waits. Its worker's thread writes to it.
     """
 
-    def __init__(self, worker: Worker, begin: Callable[[Engine], Answer]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        begin: Callable[[Engine], Answer],
+        deliver: Callable[[Item], None] | None = None,
+    ) -> None:
         self.answer: Answer | None = None
         self._worker = worker
         self._begin = begin
-        self._chunks: queue.SimpleQueue[Chunk | Exception] = queue.SimpleQueue()
+        self._chunks: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._deliver = deliver or self._chunks.put
         self._done = False
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -44,7 +52,7 @@ class Ticket:
     def cancel(self) -> None:
         """End the request after the round it is in; its last chunk says "cancelled". Harmless later."""
         try:
-            self._worker.call(lambda engine: self._worker._cancel(engine, self))
+            self._worker._queue(lambda rounds, engine: rounds.cancel(engine, self))
         except UsageError:  # closed: all requests have ended
             return
 
@@ -57,22 +65,19 @@ class Worker:
     Args:
         open_engine: makes the engine, in the worker's thread, which then owns it.
 
-    Raises what `open_engine` raises. Use as a context manager or `close` it.
+    Raises what `open_engine` raises. Use as a context manager or `close` it; one that nobody holds closes
+    itself when its requests have ended.
     """
 
     def __init__(self, open_engine: Callable[[], Engine]) -> None:
-        self._inbox: queue.SimpleQueue[_Action | None] = queue.SimpleQueue()
-        self._waiting: deque[Ticket] = deque()
-        self._running: dict[int, Ticket] = {}  # by the id() of the answer
-        self._guard = threading.Lock()  # nothing may enter the inbox after the None that ends it
-        self._closed = False
+        self._rounds = rounds = _Rounds()
         ready: Future[None] = Future()
         self._thread = threading.Thread(
-            target=self._run, args=(open_engine, ready), name="dflash-engine", daemon=True
+            target=rounds.run, args=(open_engine, ready), name="dflash-engine", daemon=True
         )
         self._thread.start()
-        # a thread inside llama.cpp must not outlive the interpreter
-        atexit.register(self.close)
+        _threads[self._thread] = rounds
+        weakref.finalize(self, rounds.stop)  # the thread holds the rounds, not the worker
         try:
             ready.result()
         except BaseException:
@@ -81,8 +86,15 @@ class Worker:
 
     def submit(self, *args: Any, **options: Any) -> Ticket:
         """Queue a request; arguments as of `Engine.start`. Its errors are raised by the ticket."""
-        ticket = Ticket(self, lambda engine: engine.start(*args, **options))
-        self.call(lambda _engine: self._waiting.append(ticket))
+        return self.deliver(None, *args, **options)
+
+    def deliver(self, to: Callable[[Item], None] | None, *args: Any, **options: Any) -> Ticket:
+        """Queue a request whose chunks and errors are handed to a function, in the worker's thread.
+
+        If the function raises, the request is cancelled.
+        """
+        ticket = Ticket(self, lambda engine: engine.start(*args, **options), to)
+        self._queue(lambda rounds, _engine: rounds.waiting.append(ticket))
         return ticket
 
     def call(self, action: Callable[[Engine], _T]) -> Future[_T]:
@@ -90,33 +102,16 @@ class Worker:
 
         Raises UsageError if the worker is closed.
         """
-        future: Future[_T] = Future()
-
-        def act(engine: Engine) -> None:
-            try:
-                future.set_result(action(engine))
-            except Exception as error:  # noqa: BLE001 (it belongs to the caller)
-                future.set_exception(error)
-
-        with self._guard:
-            if self._closed:
-                text = "the engine is closed; load it again"
-                raise UsageError(text)
-            self._inbox.put(act)
-        return future
+        return self._queue(lambda _rounds, engine: action(engine))
 
     def close(self) -> None:
         """Stop after the round in progress and free the models; harmless if called twice.
 
         Requests that have not ended do so as cancelled.
         """
-        with self._guard:
-            if not self._closed:
-                self._closed = True
-                self._inbox.put(None)
+        self._rounds.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +119,43 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, open_engine: Callable[[], Engine], ready: Future[None]) -> None:
+    def _queue(self, action: Callable[[_Rounds, Engine], _T]) -> Future[_T]:
+        future: Future[_T] = Future()
+
+        def act(rounds: _Rounds, engine: Engine) -> None:
+            try:
+                future.set_result(action(rounds, engine))
+            except Exception as error:  # noqa: BLE001 (it belongs to the caller)
+                future.set_exception(error)
+
+        self._rounds.add(act)
+        return future
+
+
+class _Rounds:
+    """What a worker's thread does. It is that thread's own, but for `add` and `stop`."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Ticket] = deque()
+        self._inbox: queue.SimpleQueue[_Action | None] = queue.SimpleQueue()
+        self._running: dict[int, Ticket] = {}  # by the id() of the answer
+        self._guard = threading.Lock()  # nothing may enter the inbox after the None that ends it
+        self._closed = False
+
+    def add(self, action: _Action) -> None:
+        with self._guard:
+            if self._closed:
+                text = "the engine is closed; load it again"
+                raise UsageError(text)
+            self._inbox.put(action)
+
+    def stop(self) -> None:
+        with self._guard:
+            if not self._closed:
+                self._closed = True
+                self._inbox.put(None)
+
+    def run(self, open_engine: Callable[[], Engine], ready: Future[None]) -> None:
         try:
             engine = open_engine()
         except BaseException as error:  # noqa: BLE001 (raised again in the caller's thread)
@@ -135,27 +166,34 @@ class Worker:
             while self._take_actions(engine):
                 self._begin_waiting(engine)
                 self._step(engine)
-            for ticket in [*self._running.values(), *self._waiting]:
-                self._cancel(engine, ticket)
+            for ticket in [*self._running.values(), *self.waiting]:
+                self.cancel(engine, ticket)
+
+    def cancel(self, engine: Engine, ticket: Ticket) -> None:
+        if ticket in self.waiting:
+            self.waiting.remove(ticket)
+            self._hand(ticket, Chunk("", (), "cancelled"))
+        elif ticket.answer is not None and self._running.pop(id(ticket.answer), None) is not None:
+            self._hand(ticket, engine.cancel(ticket.answer))
 
     def _take_actions(self, engine: Engine) -> bool:
         """Do what is in the inbox, waiting for it if there is nothing else to do; False at its end."""
         while True:
             try:
-                action = self._inbox.get(block=not (engine.busy or self._waiting))
+                action = self._inbox.get(block=not (engine.busy or self.waiting))
             except queue.Empty:
                 return True
             if action is None:
                 return False
-            action(engine)
+            action(self, engine)
 
     def _begin_waiting(self, engine: Engine) -> None:
-        while self._waiting and engine.free > 0:
-            ticket = self._waiting.popleft()
+        while self.waiting and engine.free > 0:
+            ticket = self.waiting.popleft()
             try:
                 ticket.answer = ticket._begin(engine)
             except Exception as error:  # noqa: BLE001 (it belongs to the ticket)
-                ticket._chunks.put(error)
+                self._hand(ticket, error)
             else:
                 self._running[id(ticket.answer)] = ticket
 
@@ -167,19 +205,32 @@ class Worker:
                     continue
                 if chunk.finish_reason is not None:
                     del self._running[id(answer)]
-                ticket._chunks.put(chunk)
-                if answer.error is not None:
-                    ticket._chunks.put(UsageError(answer.error))
+                if not self._hand(ticket, chunk):
+                    self.cancel(engine, ticket)
+                elif answer.error is not None:
+                    self._hand(ticket, UsageError(answer.error))
         except Exception as error:  # noqa: BLE001 (nobody else is left to hear of it)
             for ticket in self._running.values():
                 if ticket.answer is not None:
                     engine.cancel(ticket.answer)
-                ticket._chunks.put(error)
+                self._hand(ticket, error)
             self._running.clear()
 
-    def _cancel(self, engine: Engine, ticket: Ticket) -> None:
-        if ticket in self._waiting:
-            self._waiting.remove(ticket)
-            ticket._chunks.put(Chunk("", (), "cancelled"))
-        elif ticket.answer is not None and self._running.pop(id(ticket.answer), None) is not None:
-            ticket._chunks.put(engine.cancel(ticket.answer))
+    @staticmethod
+    def _hand(ticket: Ticket, item: Item) -> bool:
+        try:
+            ticket._deliver(item)
+        except Exception:  # noqa: BLE001 (an event loop that is closed, say: nobody listens)
+            return False
+        return True
+
+
+# of all workers: a thread inside llama.cpp must not outlive the interpreter
+_threads: weakref.WeakKeyDictionary[threading.Thread, _Rounds] = weakref.WeakKeyDictionary()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for thread, rounds in list(_threads.items()):
+        rounds.stop()
+        thread.join()
