@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -61,6 +62,7 @@ class Engine:
         self._prompter = Prompter(parts.model)
         self._ends = frozenset(parts.model.end_tokens)
         self._answers: dict[int, Answer] = {}
+        self._left: deque[Answer] = deque()
         self.warnings: list[str] = []
 
     @property
@@ -180,6 +182,7 @@ class Engine:
         prompt does not fit the context or no further answer can be taken.
         """
         parts = self._open()
+        self._cancel_left()
         chosen = sampling or Sampling()
         width = self.block if block is None else _whole("block", block)
         limit = self.n_ctx if max_tokens is None else _whole("max_tokens", max_tokens)
@@ -210,6 +213,7 @@ class Engine:
         Raises DflashError if the target fails; all answers are then cancelled.
         """
         parts = self._open()
+        self._cancel_left()
         if not self._answers:
             return []
         try:
@@ -218,6 +222,7 @@ class Engine:
             for answer in list(self._answers.values()):
                 self.cancel(answer)
             raise DflashError(str(error)) from error
+        self._open()  # another thread may have closed it meanwhile
         self._note_draft_failure(parts.session)
         return [self._collect(output) for output in outputs]
 
@@ -326,8 +331,16 @@ class Engine:
             raise ResourceError(text)
 
     def _leave(self, answer: Answer) -> None:
-        if self._parts is not None:
+        if self._parts is None:
+            return
+        if threading.get_ident() == self._owner:
             self.cancel(answer)
+        else:  # a generator that another thread forgot: the session may be at work
+            self._left.append(answer)
+
+    def _cancel_left(self) -> None:
+        while self._left:
+            self.cancel(self._left.popleft())
 
     def _collect(self, output: _core.Output) -> tuple[Answer, Chunk]:
         answer = self._answers[output.id]

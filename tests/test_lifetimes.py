@@ -5,11 +5,17 @@ In processes of their own, so that a crash is a failure and not the end of the t
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+
+import dflash_gguf
+from dflash_gguf import Worker
 
 from .support.random_pairs import Pair
 
@@ -82,9 +88,135 @@ for _ in range(120):
 print("fine")
 """
 
+GENERATORS = """
+import gc, random, sys, threading
+import dflash_gguf
+from dflash_gguf import DflashError
+target, draft, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+choose = random.Random(seed)
+
+def elsewhere(action):
+    thread = threading.Thread(target=action)
+    thread.start()
+    return thread
+
+engines, streams, threads = [], [], []
+for _ in range(80):
+    what = choose.randrange(9)
+    try:
+        if what == 0 and len(engines) < 3:
+            engines.append(dflash_gguf.load(target, draft, threads=1, context=256, sequences=3))
+        elif what in (1, 2) and engines:
+            engine = choose.choice(engines)
+            make = choose.choice([engine.stream, lambda p: engine.create_chat_completion(p, stream=True)])
+            streams.append(make([{"role": "user", "content": "hi"}]))
+            next(streams[-1])
+        elif what in (3, 4) and streams:
+            next(choose.choice(streams), None)
+        elif what == 5 and streams:
+            forgotten = [streams.pop(choose.randrange(len(streams)))]
+            threads.append(elsewhere(forgotten.clear))
+        elif what == 6 and engines:
+            threads.append(elsewhere(engines.pop(choose.randrange(len(engines))).close))
+        elif what == 7 and engines:
+            del engines[choose.randrange(len(engines))]
+        else:
+            gc.collect()
+    except DflashError:
+        pass
+    if seed:
+        [thread.join() for thread in threads]
+print("fine")
+"""
+
+WORKERS = """
+import gc, random, sys, threading
+import dflash_gguf
+from dflash_gguf import UsageError, Worker
+target, draft, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+choose = random.Random(seed)
+
+def elsewhere(action):
+    threading.Thread(target=action).start()
+
+def load():
+    return dflash_gguf.load(target, draft, threads=1, context=512, sequences=choose.choice([1, 3]))
+
+workers, tickets = [], []
+for _ in range(80):
+    what = choose.randrange(9)
+    try:
+        if what == 0 and len(workers) < 3:
+            workers.append(Worker(load))
+        elif what in (1, 2) and workers:
+            length = choose.choice([1, 300, 600])
+            tickets.append(iter(choose.choice(workers).submit([1] * length, ignore_end=True)))
+        elif what == 3 and tickets:
+            next(choose.choice(tickets), None)
+        elif what == 4 and workers:
+            worker = choose.choice(workers)
+            elsewhere(worker.close)
+            elsewhere(worker.close)
+        elif what == 5 and workers:
+            del workers[choose.randrange(len(workers))]
+        elif what == 6 and tickets:
+            del tickets[choose.randrange(len(tickets))]
+        elif what == 7 and workers:
+            ticket = choose.choice(workers).submit([7])
+            elsewhere(ticket.cancel)
+            elsewhere(ticket.cancel)
+        else:
+            gc.collect()
+    except dflash_gguf.DflashError:
+        pass
+worker = Worker(load)  # and the process ends with it at work
+worker.submit([1] * 400, ignore_end=True)
+print("fine")
+"""
+
+COROUTINES = """
+import asyncio, gc, random, sys
+import dflash_gguf
+from dflash_gguf import AsyncEngine, DflashError
+target, draft, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+choose = random.Random(seed)
+
+async def read(engine, chunks):
+    try:
+        async for _ in engine.stream([1] * choose.choice([1, 300, 600]), ignore_end=True):
+            chunks -= 1
+            if chunks == 0:
+                break
+    except DflashError:
+        pass
+
+async def main(engine):
+    await engine.open()
+    tasks = []
+    for _ in range(25):
+        tasks.append(asyncio.create_task(read(engine, choose.randrange(6))))
+        await asyncio.sleep(choose.choice([0, 0.001, 0.01]))
+        if choose.random() < 0.4:
+            choose.choice(tasks).cancel()
+        if choose.random() < 0.1:
+            gc.collect()
+    if choose.random() < 0.5:
+        await engine.close()
+    # the loop ends with tasks in progress
+
+for _ in range(3):
+    engine = AsyncEngine(lambda: dflash_gguf.load(target, draft, threads=1, context=512, sequences=4))
+    asyncio.run(main(engine))
+print("fine")
+"""
+
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("code", [NATIVE, ENGINES], ids=["native", "engines"])
+@pytest.mark.parametrize(
+    "code",
+    [NATIVE, ENGINES, GENERATORS, WORKERS, COROUTINES],
+    ids=["native", "engines", "generators", "workers", "coroutines"],
+)
 def test_nothing_crashes(pair: Pair, tmp_path: Path, code: str, seed: int) -> None:
     result = subprocess.run(
         [
@@ -103,3 +235,33 @@ def test_nothing_crashes(pair: Pair, tmp_path: Path, code: str, seed: int) -> No
         check=False,
     )
     assert (result.returncode, result.stdout.strip()) == (0, "fine"), result.stderr
+    assert "Exception ignored" not in result.stderr, result.stderr
+
+
+def test_a_worker_that_nobody_holds_frees_its_engine(dense: Pair) -> None:
+    def threads() -> int:
+        return sum(thread.name == "dflash-engine" for thread in threading.enumerate())
+
+    before = threads()
+    worker = Worker(lambda: dflash_gguf.load(dense.target, threads=1, context=256))
+    chunks = iter(worker.submit([1, 2, 3], max_tokens=40, ignore_end=True))
+    next(chunks)
+    del worker
+    assert [chunk.finish_reason for chunk in chunks][-1] == "length"  # its request still ends
+    del chunks
+    for _ in range(200):
+        gc.collect()
+        if threads() == before:
+            return
+        time.sleep(0.05)
+    pytest.fail("its thread goes on")
+
+
+def test_a_stream_that_another_thread_forgets_is_cancelled(dense: Pair) -> None:
+    with dflash_gguf.load(dense.target, threads=1, context=256) as engine:
+        streams = [engine.stream([1, 2, 3], ignore_end=True)]
+        next(streams[0])
+        thread = threading.Thread(target=streams.clear)
+        thread.start()
+        thread.join()
+        assert engine.generate([1, 2, 3], max_tokens=5, ignore_end=True).finish_reason == "length"
