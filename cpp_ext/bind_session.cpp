@@ -78,6 +78,7 @@ void bind_session(py::module_ & m) {
             "adopt_prefix", [](Session & session, Kept kept) { session.prefixes().adopt(std::move(kept)); },
             py::arg("kept"), release_gil())
         .def("forget_prefixes", [](Session & session) { session.prefixes().clear(); })
+        .def_property_readonly("prefix_memory", [](Session & session) { return session.prefixes().budget(); })
         .def_property_readonly("kept_bytes", [](Session & session) { return session.prefixes().bytes(); })
         .def_property_readonly("times", [](const Session & session) { return session.times(); })
         .def_property_readonly("n_ctx", &Session::n_ctx)

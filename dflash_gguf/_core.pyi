@@ -271,6 +271,7 @@ class Session:
     draft_failure: str
     times: Times
     kept_bytes: int
+    prefix_memory: int
     def __init__(
         self,
         target: Target,

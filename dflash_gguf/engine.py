@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from . import openai_shape
+from . import engine_prefixes, openai_shape
 from ._native import core
 from .answer import Answer, Chunk, TokenLogprobs
 from .errors import DflashError, ResourceError, UsageError
@@ -25,6 +25,7 @@ from .template import Message
 
 if TYPE_CHECKING:
     from . import _core
+    from .prefix_file import Origin
 
 # text (one user message), a conversation, or token ids
 Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
@@ -44,6 +45,7 @@ class Parts:
     session: _core.Session
     sequences: int
     simulated: bool = False
+    origin: Origin | None = None  # which files and what contexts, for saved prefixes
 
 
 class Engine:
@@ -96,11 +98,6 @@ class Engine:
     def free(self) -> int:
         """Answers that can be started now, next to those in progress."""
         return self._open().sequences - len(self._answers)
-
-    @property
-    def kept_bytes(self) -> int:
-        """Host memory that states of kept texts take now; at most `Options.prefix_memory`."""
-        return self._open().session.kept_bytes
 
     def encode(
         self, prompt: Prompt, *, raw: bool = False, template: Mapping[str, Any] | None = None
@@ -279,6 +276,11 @@ class Engine:
 
     create_chat_completion = openai_shape.create_chat_completion
     create_completion = openai_shape.create_completion
+
+    save_prefix = engine_prefixes.save_prefix
+    restore_prefix = engine_prefixes.restore_prefix
+    forget_prefixes = engine_prefixes.forget_prefixes
+    kept_bytes = property(engine_prefixes.kept_bytes)
 
     def times(self) -> dict[str, float]:
         """Seconds by stage since the engine was loaded: total, prefill, draft, verify, inject, rollback."""

@@ -17,6 +17,7 @@ from .gguf_file import GgufFile
 from .hardware import check_devices, default_threads, gpu_layers
 from .memory import check_context
 from .pair import Draft, check_draft
+from .prefix_file import ModelFile, Origin
 from .simulation import Simulation
 
 if TYPE_CHECKING:
@@ -105,7 +106,13 @@ def load(
         _check_devices(chosen)
         model = _open_model(target_path, chosen.gpu_layers, chosen.devices, progress)
         _check_memory(target_file, model, chosen)
-    engine = Engine(_assemble(model, facts, chosen))
+    parts = _assemble(model, facts, chosen)
+    parts.origin = Origin(
+        ModelFile.of(target_path.absolute()),
+        None if facts is None else ModelFile.of(Path(facts.path).absolute()),
+        {"kv_type": chosen.kv_type, "sequences": chosen.sequences},
+    )
+    engine = Engine(parts)
     if engine.n_ctx > model.n_ctx_train:
         engine.warnings.append(
             f"a context of {engine.n_ctx} tokens is longer than the {model.n_ctx_train} that the target was "
