@@ -110,6 +110,19 @@ def test_rejection_sampling_draws_among_the_targets_tokens(made: FamilyPair) -> 
     assert 0 < accepted < sum(answer.stats.drafted for answer in found)
 
 
+def test_a_second_turn_drafts_as_a_fresh_run(made: FamilyPair) -> None:
+    options: dict[str, Any] = {"max_tokens": TOKENS, "ignore_end": True}
+    with load(made) as engine, load(made, prefix_memory=0) as fresh:
+        first = engine.generate(PROMPTS[3], **options)
+        text = [*PROMPTS[3], *first.tokens[:-1], *PROMPTS[0]]
+        again, other = engine.generate(text, **options), fresh.generate(text, **options)
+    assert again.stats is not None
+    assert other.stats is not None
+    assert again.stats.reused_tokens >= len(PROMPTS[3]) - 1
+    assert again.tokens == other.tokens
+    assert again.stats.accepted_at == other.stats.accepted_at
+
+
 def test_a_block_beyond_the_trained_one_is_refused(made: FamilyPair) -> None:
     most = made.most + 1
     with pytest.raises(UsageError, match=f"block {most + 1} is wider than the {most} that"):
