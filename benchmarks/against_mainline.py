@@ -23,6 +23,8 @@ from pathlib import Path
 from mainline import build
 
 import dflash_gguf
+from dflash_gguf.draft_family import DSPARK
+from dflash_gguf.pair import read_draft
 
 _TRIES = 10  # the tool ends without waiting for its log's thread, so a busy machine loses the end of its output
 _COUNTS = re.compile(r"n_(predict|drafted|accept) += (\d+)")
@@ -35,7 +37,8 @@ def mainline(
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write(prompt + "\n")  # it drops one line end
         file.flush()
-        command = [tool, "-m", target, "-md", draft, "--spec-type", "draft-dflash"]
+        kind = "draft-dspark" if read_draft(draft).layout.family == DSPARK else "draft-dflash"
+        command = [tool, "-m", target, "-md", draft, "--spec-type", kind]
         command += ["--spec-draft-n-max", drafts, "-f", file.name, "-n", n, "--temp", 0, "-c", 2048]
         command += ["-t", threads, "-td", threads, "-lv", 4]
         for _ in range(_TRIES):
