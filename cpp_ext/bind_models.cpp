@@ -70,6 +70,10 @@ void bind_contexts(py::module_ & m) {
     py::class_<Target, std::shared_ptr<Target>>(m, "Target")
         .def(py::init<std::shared_ptr<Context>, std::vector<int>>(), py::arg("context").none(false),
              py::arg("taps"))
+        .def_property_readonly("depth", [](const Target & target) { return target.context().n_rollback(); })
+        .def_property_readonly("sequences",
+                               [](const Target & target) { return target.context().params().n_seq; })
+        .def("reshape", &Target::reshape, py::arg("n_rollback"), release_gil())
         .def(
             "features",
             [](const Target & target, int tap, int rows) {

@@ -1,8 +1,25 @@
 // Sessions, their counters and times.
+#include "bare_loop.h"
 #include "bindings.h"
 #include "session.h"
 
 namespace dflash {
+
+namespace {
+
+// sequences, width, nanoseconds of draft, verify and inject, injected rows
+using CostRow = std::tuple<int, int, double, double, double, int>;
+
+Calibration calibration(const std::vector<CostRow> & points, int depth,
+                        std::vector<std::pair<int, double>> slots, double rebuild, double shift) {
+    Calibration made{{}, depth, std::move(slots), rebuild, shift};
+    for (const auto & [sequences, width, draft, verify, inject, injected] : points) {
+        made.points.push_back({sequences, width, draft, verify, inject, injected});
+    }
+    return made;
+}
+
+} // namespace
 
 void bind_session(py::module_ & m) {
     py::class_<Counters>(m, "Counters")
@@ -61,6 +78,22 @@ void bind_session(py::module_ & m) {
             py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"),
             py::arg("stop_strings") = std::vector<std::string>{}, py::arg("sampling") = Sampling{},
             py::arg("logprobs") = -1, py::arg("border") = -1)
+        .def(
+            "steer",
+            [](Session & session, const std::vector<CostRow> & points, int depth,
+               std::vector<std::pair<int, double>> slots, double rebuild, double shift,
+               const std::vector<std::pair<double, double>> & outcomes) {
+                session.steer(calibration(points, depth, std::move(slots), rebuild, shift), outcomes);
+            },
+            py::arg("points"), py::kw_only(), py::arg("depth"), py::arg("slots"), py::arg("rebuild"),
+            py::arg("shift"), py::arg("outcomes"), release_gil())
+        .def_property_readonly("outcomes",
+                               [](const Session & session) {
+                                   const Controller * controller = session.controller();
+                                   return controller ? controller->survival().outcomes()
+                                                     : std::vector<std::pair<double, double>>{};
+                               })
+        .def_property_readonly("depth", &Session::depth)
         .def("step", &Session::step, release_gil())
         .def(
             "held", [](const Session & session, llama_seq_id id) { return py::bytes(session.held(id)); },
@@ -84,6 +117,21 @@ void bind_session(py::module_ & m) {
         .def_property_readonly("n_ctx", &Session::n_ctx)
         .def_property_readonly("max_block", &Session::max_block)
         .def_property_readonly("draft_failure", &Session::draft_failure);
+    m.def(
+        "bare_rounds",
+        [](Target & target, Drafter * drafter, int sequences, int width, int kept, int rounds, int context,
+           bool chooses) {
+            const BareRounds plan{sequences, width, kept, rounds, context, chooses};
+            std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> costs;
+            for (const RoundCost & cost : bare_rounds(target, drafter, plan)) {
+                costs.emplace_back(cost.draft, cost.verify, cost.inject, cost.rollback);
+            }
+            return costs;
+        },
+        py::arg("target"), py::arg("drafter"), py::kw_only(), py::arg("sequences") = 1, py::arg("width") = 1,
+        py::arg("kept") = 1, py::arg("rounds") = 1, py::arg("context") = 0, py::arg("chooses") = false,
+        release_gil(),
+        "Nanoseconds (draft, verify, inject, rollback) of each of some rounds of bare llama.cpp calls.");
 }
 
 } // namespace dflash

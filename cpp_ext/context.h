@@ -65,6 +65,12 @@ class FeatureBatch {
     std::vector<int8_t> logits_;
 };
 
+// What a context knows of one sequence, as llama.cpp writes it.
+struct SequenceState {
+    llama_seq_id seq;
+    std::vector<std::uint8_t> bytes;
+};
+
 // Keeps its model alive, and a parent context where it borrows that one's tensors.
 class Context {
   public:
@@ -78,6 +84,7 @@ class Context {
 
     llama_context * get() const { return context_.get(); }
     const Model & model() const { return *model_; }
+    const std::shared_ptr<Model> & shared_model() const { return model_; }
     const ContextParams & params() const { return params_; }
     int n_rollback() const { return static_cast<int>(llama_n_rs_seq(get())); }
 
@@ -92,6 +99,11 @@ class Context {
     // Forget positions >= pos of a sequence; throws std::logic_error if llama.cpp cannot.
     void truncate(llama_seq_id seq, llama_pos pos);
     void drop(llama_seq_id seq);
+
+    // States of all sequences that have one; and back into a context of the same model and cache types.
+    // Throws std::runtime_error if llama.cpp does not take one.
+    std::vector<SequenceState> states() const;
+    void restore(const std::vector<SequenceState> & states);
 
   private:
     std::shared_ptr<Model> model_;

@@ -28,6 +28,18 @@ Token argmax(const float * values, int n) {
     return found == values + n ? -1 : static_cast<Token>(found - values);
 }
 
+float confidence_in(const float * logits, int n, Token token) {
+    if (token < 0 || token >= n) {
+        return 0;
+    }
+    const auto most = [](const float * from, int count) {
+        const Token best = argmax(from, count);
+        return best < 0 ? -INFINITY : from[best];
+    };
+    const float rival = std::max(most(logits, token), most(logits + token + 1, n - token - 1));
+    return 1 / (1 + std::exp(rival - logits[token]));
+}
+
 Accepted accept_greedy(const std::vector<Token> & drafted, const std::function<Token(int)> & choose) {
     Accepted result{0, choose(0)};
     while (result.count < static_cast<int>(drafted.size()) &&

@@ -20,6 +20,10 @@ int plan_width(int block, int remaining);
 // Index of the largest of n values; NaN never wins. -1 if no value is comparable (all NaN).
 Token argmax(const float * values, int n);
 
+// How sure logits are of a token: the chance it would have against its best rival alone, 1 / (1 + exp(-d))
+// for a logit that is d larger. 0 for a token that is not one of the n.
+float confidence_in(const float * logits, int n, Token token);
+
 struct Accepted {
     int count;   // drafted tokens that are kept
     Token bonus; // the target's own token after them

@@ -2,6 +2,7 @@
 // (benchmarks); the round does not know which.
 #pragma once
 
+#include "feature_ring.h"
 #include "sampler.h"
 #include "target.h"
 
@@ -24,6 +25,7 @@ struct DraftRequest {
     // until its next decode
     std::vector<Distribution> q = {};
     Sampler * sampler = nullptr; // chooses among the draft's logits as it will among the target's
+    bool rated = false;          // whether confidence is asked for
 };
 
 class Drafter {
@@ -33,6 +35,13 @@ class Drafter {
     // Context rows that the target has just processed, in order, without a gap per sequence.
     virtual void inject(const Target & target, const std::vector<FeatureRows> & rows) = 0;
 
+    // The same for rows that were kept back.
+    struct Kept {
+        llama_seq_id seq;
+        const FeatureRing * ring; // all of it
+    };
+    virtual void inject_kept(const std::vector<Kept> & kept) = 0;
+
     // Fill `drafted` of every request. Throws std::runtime_error if drafting fails.
     virtual void draft(std::vector<DraftRequest> & requests) = 0;
 
@@ -41,6 +50,12 @@ class Drafter {
 
     // Where injected rows are kept; null: nowhere.
     virtual Context * cache() { return nullptr; }
+
+    // Do what `draft` does but choose no tokens: for measurements. Free of cost without a model.
+    virtual void rehearse(std::vector<DraftRequest> & /*requests*/) {}
+
+    // Forget the rows of a sequence that goes on; its next ones may begin at any position.
+    virtual void forget(llama_seq_id seq) = 0;
 
     // A sequence has ended, its rows are to be forgotten; its id may be used again.
     virtual void release(llama_seq_id seq) = 0;

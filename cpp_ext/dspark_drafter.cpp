@@ -58,6 +58,7 @@ void DsparkDrafter::read(DraftRequest & request, int row) {
     if (!confidence_) {
         return;
     }
+    request.confidence.clear(); // the head knows better than the logits
     for (size_t i = 0; i < request.drafted.size(); ++i) {
         // the graph spreads each row's confidence over n_embd floats
         request.confidence.push_back(*extra_row(first + static_cast<int>(i)));

@@ -74,20 +74,29 @@ ModelDrafter::ModelDrafter(std::shared_ptr<Model> model, const ContextParams & p
 }
 
 void ModelDrafter::inject(const Target & target, const std::vector<FeatureRows> & rows) {
-    const size_t n_embd = static_cast<size_t>(target.n_embd());
-    if (target.n_taps() * target.n_embd() != features_.width()) {
-        throw std::logic_error("the target gives " + std::to_string(target.n_taps() * target.n_embd()) +
+    if (target.n_features() != features_.width()) {
+        throw std::logic_error("the target gives " + std::to_string(target.n_features()) +
                                " features of a row, the drafter takes " + std::to_string(features_.width()));
     }
     features_.clear();
     for (const FeatureRows & run : rows) {
         for (int i = 0; i < run.count; ++i) {
-            float * row = features_.add(run.pos + i, run.seq);
-            for (int tap = 0; tap < target.n_taps(); ++tap) {
-                const float * from = target.features(tap) + static_cast<size_t>(run.row + i) * n_embd;
-                std::memcpy(row + static_cast<size_t>(tap) * n_embd, from, n_embd * sizeof(float));
-            }
+            target.copy_features(run.row + i, features_.add(run.pos + i, run.seq));
             // attention is not causal here: a decode must fit one ubatch
+            if (features_.size() == context_->params().n_ubatch) {
+                flush();
+            }
+        }
+    }
+    flush();
+}
+
+void ModelDrafter::inject_kept(const std::vector<Kept> & kept) {
+    features_.clear();
+    for (const Kept & of_one : kept) {
+        for (int i = 0; i < of_one.ring->count(); ++i) {
+            float * row = features_.add(of_one.ring->begin() + i, of_one.seq);
+            std::memcpy(row, of_one.ring->row(i), static_cast<size_t>(features_.width()) * sizeof(float));
             if (features_.size() == context_->params().n_ubatch) {
                 flush();
             }
@@ -142,7 +151,14 @@ void ModelDrafter::draft(std::vector<DraftRequest> & requests) {
     const std::vector<BlockGroup> decodes = groups(requests);
     lone_ = decodes.size() == 1;
     for (const BlockGroup & group : decodes) {
-        draft_together(requests, group);
+        draft_together(requests, group, true);
+    }
+}
+
+void ModelDrafter::rehearse(std::vector<DraftRequest> & requests) {
+    for (const BlockGroup & group : groups(requests)) {
+        draft_together(requests, group, false);
+        llama_synchronize(context_->get());
     }
 }
 
@@ -170,7 +186,8 @@ std::vector<BlockGroup> ModelDrafter::groups(const std::vector<DraftRequest> & r
     return equals;
 }
 
-void ModelDrafter::draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group) {
+void ModelDrafter::draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group,
+                                  bool reads) {
     const auto rows_of = [&](const DraftRequest & request) {
         return block_rows(equal_length() ? group.count : request.count);
     };
@@ -187,7 +204,9 @@ void ModelDrafter::draft_together(std::vector<DraftRequest> & requests, const Bl
     int row = 0;
     for (const size_t member : group.members) {
         DraftRequest & request = requests[member];
-        read(request, row);
+        if (reads) {
+            read(request, row);
+        }
         row += rows_of(request);
         context_->truncate(request.seq, request.pos); // the noise leaves the cache
     }
@@ -214,6 +233,9 @@ bool ModelDrafter::extend(DraftRequest & request, const float * logits, bool las
         return false; // not a number: nothing after it can be trusted either
     }
     request.drafted.push_back(token);
+    if (request.rated) {
+        request.confidence.push_back(confidence_in(logits, row.n, token));
+    }
     return true;
 }
 

@@ -23,7 +23,10 @@ class ModelDrafter : public Drafter {
     void probe();
 
     void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
+    void inject_kept(const std::vector<Kept> & kept) override;
     void draft(std::vector<DraftRequest> & requests) override;
+    void rehearse(std::vector<DraftRequest> & requests) override;
+    void forget(llama_seq_id seq) override { context_->drop(seq); }
     void release(llama_seq_id seq) override { context_->drop(seq); }
     Context * cache() override { return context_.get(); }
 
@@ -70,7 +73,7 @@ class ModelDrafter : public Drafter {
 
   private:
     void flush();
-    void draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group);
+    void draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group, bool reads);
     std::vector<BlockGroup> groups(const std::vector<DraftRequest> & requests) const;
 
     std::shared_ptr<BlockMask> block_mask_; // null where one flag does for all layers

@@ -23,8 +23,8 @@ int common_prefix(const std::vector<Token> & a, const std::vector<Token> & b) {
 }
 
 int reusable(const std::vector<Token> & prompt, const std::vector<Token> & tokens,
-             const std::vector<int> & points, int least_cut, int fed) {
-    const int most = std::min({common_prefix(prompt, tokens), static_cast<int>(prompt.size()) - 1, fed});
+             const std::vector<int> & points, int least_cut) {
+    const int most = std::min({common_prefix(prompt, tokens), static_cast<int>(prompt.size()) - 1});
     if (most >= least_cut) {
         return std::max(most, 0);
     }
@@ -42,7 +42,7 @@ int reusable(const std::vector<Token> & prompt, const Kept & kept) {
     for (const Point & point : kept.points) {
         counts.push_back(point.count);
     }
-    return reusable(prompt, kept.tokens, counts, kept.least_cut, kept.fed);
+    return reusable(prompt, kept.tokens, counts, kept.least_cut);
 }
 
 } // namespace dflash

@@ -26,7 +26,7 @@ struct Kept {
     std::vector<Token> tokens; // at positions 0, 1, ...
     std::vector<Point> points; // by count, rising
     int least_cut = 0;         // fewer tokens than this only at a point
-    int fed = 0;               // tokens the draft has seen; no more can be taken over
+    int fed = 0;               // tokens the draft has seen; it goes on without the others
     std::uint64_t used = 0;
     Bytes target; // host memory only: the whole states
     Bytes draft;
@@ -39,7 +39,7 @@ int common_prefix(const std::vector<Token> & a, const std::vector<Token> & b);
 // How many tokens of the prompt a kept text saves: the longest beginning that the two share and that the kept
 // state can be taken back to, the prompt's last token left out, whose logits are wanted.
 int reusable(const std::vector<Token> & prompt, const std::vector<Token> & tokens,
-             const std::vector<int> & points, int least_cut, int fed);
+             const std::vector<int> & points, int least_cut);
 int reusable(const std::vector<Token> & prompt, const Kept & kept);
 
 } // namespace dflash

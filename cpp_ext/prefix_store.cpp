@@ -67,8 +67,10 @@ Kept & PrefixStore::refreshed(llama_seq_id id) {
     kept.least_cut = least_cut(target(), id);
     kept.fed = size(kept);
     if (const Context * cache = draft()) {
-        kept.least_cut = std::max(kept.least_cut, least_cut(*cache, id));
         kept.fed = std::min(kept.fed, held(*cache, id));
+        if (kept.fed == size(kept)) {
+            kept.least_cut = std::max(kept.least_cut, least_cut(*cache, id));
+        }
     }
     return kept;
 }
@@ -176,7 +178,9 @@ bool PrefixStore::wants(llama_seq_id id, int count) const {
 void PrefixStore::mark(llama_seq_id id) {
     Kept & kept = slots_.at(id).kept;
     try {
-        kept.points.push_back({size(kept), moving_part(&target(), id), moving_part(draft(), id), ++uses_});
+        const bool fed = draft() && held(*draft(), id) == size(kept);
+        kept.points.push_back(
+            {size(kept), moving_part(&target(), id), moving_part(fed ? draft() : nullptr, id), ++uses_});
     } catch (const std::exception &) { // without it a later request reads more, no worse
         return;
     }
@@ -222,7 +226,7 @@ Kept PrefixStore::copied(llama_seq_id id) const {
     kept.fed = all;
     if (const Context * cache = draft()) {
         kept.fed = std::min(all, held(*cache, id));
-        if (moves_on(*cache)) {
+        if (moves_on(*cache) && kept.fed == all) {
             kept.least_cut = all;
         }
         if (kept.fed > 0) {
@@ -237,7 +241,7 @@ bool PrefixStore::load(llama_seq_id id, const Kept & kept, int count) {
     if (!load_state(target(), id, kept.target, Part::all) || held(target(), id) != size(kept)) {
         return false;
     }
-    if (Context * cache = draft()) {
+    if (Context * cache = kept.fed > 0 ? draft() : nullptr) {
         if (!load_state(*cache, id, kept.draft, Part::all) || held(*cache, id) != kept.fed) {
             return false;
         }
@@ -251,8 +255,14 @@ bool PrefixStore::go_back(llama_seq_id id, const std::vector<Point> & points, in
     for (const Point & point : points) {
         at = point.count == count ? &point : at;
     }
-    return take_back(target(), id, count, at->target.get()) &&
-           (!draft() || take_back(*draft(), id, count, at->draft.get()));
+    if (!take_back(target(), id, count, at->target.get())) {
+        return false;
+    }
+    // The draft may lag behind, and does without what it cannot keep.
+    if (draft() && held(*draft(), id) > count && !take_back(*draft(), id, count, at->draft.get())) {
+        draft()->drop(id);
+    }
+    return true;
 }
 
 // Copy what a sequence's caches hold to where it can stay: another one that is empty, else host memory.
@@ -387,7 +397,7 @@ void PrefixStore::adopt(Kept kept) {
     slots_.erase(at);
     kept.fed = draft() ? kept.fed : size(kept);
     clear_errors();
-    if (!load(at, kept, size(kept)) || (draft() && kept.fed != size(kept))) {
+    if (!load(at, kept, size(kept))) {
         empty(at);
         throw std::invalid_argument("llama.cpp refuses the state: " + last_errors());
     }

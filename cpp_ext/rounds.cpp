@@ -9,66 +9,123 @@
 namespace dflash {
 
 void Session::round(std::vector<Output> & outputs) {
-    std::vector<Turn> turns = plan();
+    std::vector<Turn> turns = this->turns();
     if (turns.empty()) {
         return;
     }
-    draft(turns);
+    const std::int64_t start = now_ns();
+    Round round = plan(turns);
+    draft(turns, round);
+    trim(turns, round);
     prepare_rollback(turns);
-    verify(turns);
+    const std::int64_t before = times_.verify;
+    verify(turns, round);
+    round.facts.verify = times_.verify - before;
     for (Turn & turn : turns) {
         outputs.push_back(accept(turn));
     }
-    commit(turns);
+    commit(turns, round);
+    round.facts.total = now_ns() - start;
+    learn(turns, round);
 }
 
-std::vector<Session::Turn> Session::plan() {
+std::vector<Session::Turn> Session::turns() {
     std::vector<Turn> turns;
-    int width = 1;
-    int room = max_block_;
     for (auto & entry : sequences_) {
         Sequence & sequence = entry.second;
-        if (!sequence.decoding()) {
-            continue;
+        if (sequence.decoding()) {
+            turns.push_back(
+                {&sequence,
+                 {sequence.id, sequence.n_past, sequence.anchor, 0, {}, {}, {}, &sequence.sampler}});
         }
-        width = std::max(width, plan_width(sequence.limits.block, sequence.remaining()));
-        room = std::min(room, n_ctx() - sequence.n_past);
-        turns.push_back(
-            {&sequence, {sequence.id, sequence.n_past, sequence.anchor, 0, {}, {}, {}, &sequence.sampler}});
-    }
-    // A recurrent target decodes unequal widths in separate passes: there all sequences share one.
-    const bool shared = target_->context().model().has_state();
-    for (Turn & turn : turns) {
-        const Limits & limits = turn.sequence->limits;
-        const int own = plan_width(limits.block, turn.sequence->remaining());
-        const bool drafts = drafter_ && draft_failure_.empty() && limits.block > 1;
-        turn.request.count = drafts ? (shared ? std::min(width, room) : own) - 1 : 0;
     }
     return turns;
 }
 
-void Session::draft(std::vector<Turn> & turns) {
+// How many rows each sequence drafts, and the snapshots that takes.
+Session::Round Session::plan(std::vector<Turn> & turns) {
+    Round round;
+    // A recurrent target decodes unequal widths in separate passes: there all sequences share one.
+    const bool shared = target_->context().model().has_state();
+    int widest = 1; // of those that say their width themselves
+    int most = 1;   // that any sequence has use for
+    int room = max_block_;
+    bool any_auto = false;
+    bool all_auto = true;
+    for (const Turn & turn : turns) {
+        const Sequence & sequence = *turn.sequence;
+        const bool own = sequence.limits.block != auto_block;
+        const int useful = plan_width(own ? sequence.limits.block : max_block_, sequence.remaining());
+        any_auto = any_auto || !own;
+        all_auto = all_auto && !own;
+        widest = own ? std::max(widest, useful) : widest;
+        most = std::max(most, useful);
+        room = std::min(room, n_ctx() - sequence.n_past);
+    }
+    Controller * controller = drafting_.works() ? drafting_.controller() : nullptr;
+    round.order.width = std::min(most, room);
+    if (controller && any_auto) {
+        round.order =
+            controller->order(static_cast<int>(turns.size()), std::min(most, room), drafting_.probing());
+    }
+    round.learns = controller && all_auto;
+    const int width = std::min(std::max(widest, any_auto ? round.order.width : 1), room);
+    if (shared && controller && !rollback_.replays()) {
+        const int depth = std::max(round.order.depth, widest - 1);
+        if (depth > this->depth() || (round.order.depth >= 0 && depth < this->depth())) {
+            shift(depth);
+        }
+    }
+    for (Turn & turn : turns) {
+        const Limits & limits = turn.sequence->limits;
+        const int asked = limits.block == auto_block ? round.order.width : limits.block;
+        const int own = plan_width(asked, turn.sequence->remaining());
+        const bool drafts = drafting_.works() && limits.block != 1 && width > 1;
+        turn.request.count = drafts ? (shared ? width : own) - 1 : 0;
+        turn.request.rated = round.learns;
+        round.facts.drafted_width = std::max(round.facts.drafted_width, turn.request.count + 1);
+    }
+    target_->publish(drafting_.works() && (round.order.features || widest > 1));
+    return round;
+}
+
+// Remake the target's context with another number of snapshots.
+void Session::shift(int depth) {
+    const std::int64_t start = now_ns();
+    target_->reshape(depth);
+    last_shape_ = {0, 0};
+    drafting_.controller()->saw_shift(depth, now_ns() - start);
+}
+
+void Session::draft(std::vector<Turn> & turns, Round & round) {
     std::vector<DraftRequest> requests;
     std::vector<Turn *> owners;
+    std::vector<Sequence *> sequences;
     for (Turn & turn : turns) {
         if (turn.request.count > 0) {
             requests.push_back(turn.request);
             owners.push_back(&turn);
+            sequences.push_back(turn.sequence);
         }
     }
     if (requests.empty()) {
+        probe(turns, round.order.probe);
         return;
     }
-    const Stopwatch watch(times_.draft);
-    try {
-        drafter_->draft(requests);
-    } catch (const std::runtime_error & error) {
-        give_up_drafting(error.what());
-        return;
+    {
+        const Stopwatch watch(times_.inject);
+        drafting_.catch_up(sequences);
     }
+    const std::int64_t before = times_.draft;
+    {
+        const Stopwatch watch(times_.draft);
+        drafting_.draft(requests);
+    }
+    round.facts.draft = times_.draft - before;
     for (size_t i = 0; i < owners.size(); ++i) {
         owners[i]->request.drafted = std::move(requests[i].drafted);
         owners[i]->request.q = std::move(requests[i].q);
+        owners[i]->request.confidence = std::move(requests[i].confidence);
     }
 }
 
@@ -83,7 +140,65 @@ void Session::prepare_rollback(const std::vector<Turn> & turns) {
     rollback_.prepare(drafted);
 }
 
-void Session::verify(std::vector<Turn> & turns) {
+// Draft for one sequence to see later whether that would have been right: the next one after the last so
+// tried.
+void Session::probe(std::vector<Turn> & turns, int rows) {
+    const Turn * chosen = nullptr;
+    for (const Turn & turn : turns) {
+        const bool can = turn.sequence->limits.block == auto_block && turn.sequence->remaining() > rows &&
+                         turn.sequence->n_past + rows <= n_ctx();
+        if (can && (!chosen || (chosen->sequence->id <= probed_ && turn.sequence->id > probed_))) {
+            chosen = &turn;
+        }
+    }
+    if (rows < 2 || !chosen) {
+        return;
+    }
+    probed_ = chosen->sequence->id;
+    std::int64_t spent = 0;
+    {
+        const Stopwatch watch(spent);
+        drafting_.catch_up({chosen->sequence});
+        drafting_.probe(*chosen->sequence, rows);
+    }
+    times_.draft += spent;
+    if (drafting_.controller()) {
+        drafting_.controller()->saw_probe_cost(spent);
+    }
+}
+
+// Verify less of the blocks where their end is unlikely to be accepted.
+void Session::trim(std::vector<Turn> & turns, Round & round) const {
+    if (!round.learns || round.facts.drafted_width == 1) {
+        return;
+    }
+    std::vector<std::vector<float>> confidence;
+    for (const Turn & turn : turns) {
+        confidence.push_back(turn.request.confidence);
+    }
+    const int width = drafting_.controller()->trim(confidence, round.facts.drafted_width);
+    for (Turn & turn : turns) {
+        std::vector<Token> & drafted = turn.request.drafted;
+        drafted.resize(std::min(drafted.size(), static_cast<size_t>(width - 1)));
+    }
+}
+
+// Tell the controller what the round cost and brought.
+void Session::learn(const std::vector<Turn> & turns, Round & round) {
+    if (!round.learns || !drafting_.works()) {
+        return;
+    }
+    round.facts.sequences = static_cast<int>(turns.size());
+    for (const Turn & turn : turns) {
+        const int tested = static_cast<int>(turn.request.drafted.size());
+        if (tested > 0) {
+            drafting_.controller()->saw_block(turn.request.confidence, tested, turn.accepted);
+        }
+    }
+    drafting_.controller()->saw_round(round.facts);
+}
+
+void Session::verify(std::vector<Turn> & turns, Round & round) {
     const Stopwatch watch(times_.verify);
     batch_.clear();
     for (Turn & turn : turns) {
@@ -95,6 +210,10 @@ void Session::verify(std::vector<Turn> & turns) {
         }
     }
     target_->context().decode(batch_.view(), "verifying");
+    const std::pair<int, int> shape{static_cast<int>(turns.size()), batch_.size()};
+    round.facts.rebuilt = shape != last_shape_;
+    round.facts.width = batch_.size() / shape.first;
+    last_shape_ = shape;
     target_->context().logits(0); // waits for a device, so that its time counts here
 }
 
@@ -150,7 +269,7 @@ Output Session::accept(Turn & turn) {
     Sequence & sequence = *turn.sequence;
     const int n_drafted = static_cast<int>(turn.request.drafted.size());
     const std::optional<int> forced =
-        n_drafted > 0 ? drafter_->forced_accept(sequence.id, n_drafted) : std::nullopt;
+        n_drafted > 0 ? drafting_.forced_accept(sequence.id, n_drafted) : std::nullopt;
     Verdict verdict = judged(sequence, turn.request, turn.row, forced);
     turn.accepted = verdict.accepted;
     Output output = write(sequence, std::move(verdict), turn.row);
@@ -160,11 +279,12 @@ Output Session::accept(Turn & turn) {
         sequence.counters.last_token_ns = now_ns();
         sequence.n_past += kept;
     }
+    drafting_.saw(sequence, output.tokens);
     return output;
 }
 
-void Session::commit(const std::vector<Turn> & turns) {
-    std::vector<FeatureRows> rows;
+void Session::commit(const std::vector<Turn> & turns, const Round & round) {
+    std::vector<NewRows> rows;
     // A finished sequence stays for prompts that go on from its text.
     const auto stays = [this](const Turn & turn) {
         const bool sound = turn.sequence->n_past > turn.request.pos; // some row of the verify is kept
@@ -175,7 +295,7 @@ void Session::commit(const std::vector<Turn> & turns) {
             prefixes_.spoil(turn.request.seq);
         } else {
             const int count = turn.sequence->n_past - turn.request.pos;
-            rows.push_back({turn.request.seq, turn.request.pos, turn.row, count});
+            rows.push_back({turn.sequence, {turn.request.seq, turn.request.pos, turn.row, count}});
             for (int i = 0; i < count; ++i) {
                 prefixes_.grow(turn.request.seq, i == 0 ? turn.request.anchor
                                                         : turn.request.drafted[static_cast<size_t>(i) - 1]);
@@ -184,7 +304,7 @@ void Session::commit(const std::vector<Turn> & turns) {
     }
     {
         const Stopwatch watch(times_.inject);
-        inject(rows);
+        drafting_.take(*target_, rows, round.facts.drafted_width > 1);
     }
     const Stopwatch watch(times_.rollback);
     std::vector<KeptRows> kept;

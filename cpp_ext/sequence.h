@@ -1,6 +1,7 @@
 // One answer in the making: its place in the caches, its limits and its counters.
 #pragma once
 
+#include "feature_ring.h"
 #include "llama.h"
 #include "sampler.h"
 #include "stop_strings.h"
@@ -11,9 +12,11 @@
 
 namespace dflash {
 
+constexpr int auto_block = 0;
+
 struct Limits {
     int max_tokens = 0; // to emit, the stop token included
-    int block = 1;      // rows of a verify, the anchor included; 1: no drafts
+    int block = 1;      // rows of a verify, the anchor included; 1: no drafts; auto_block: chosen every round
     std::unordered_set<Token> stops;
     std::vector<std::string> stop_strings; // of bytes
     int logprobs = -1; // alternatives to report with each token; -1: no log-probabilities at all
@@ -52,6 +55,8 @@ struct Sequence {
     llama_pos n_past = 0; // positions in the caches
     Token anchor = 0;     // last emitted token, not in the caches yet
     Finish finish = Finish::none;
+    FeatureRing waiting;      // features that the drafter has not been given
+    llama_pos drafted_to = 0; // it has been given all before this position
 
     bool prefilling() const { return n_past < static_cast<llama_pos>(prompt.size()); }
     bool decoding() const { return !prefilling() && finish == Finish::none; }

@@ -15,12 +15,21 @@ void require(bool holds, const std::string & text) {
     }
 }
 
+constexpr double remembered = 20; // outcomes of a position: a guess from another day gives way soon
+
+// Features of a sequence that may wait on the host.
+std::size_t ring_bytes(const Target & target) {
+    constexpr std::size_t of_all = std::size_t{256} << 20;
+    constexpr std::size_t of_one = std::size_t{32} << 20;
+    return std::min(of_one, of_all / static_cast<std::size_t>(target.context().params().n_seq));
+}
+
 } // namespace
 
 Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
                  RollbackKind rollback, size_t prefix_memory)
-    : target_(std::move(target)), drafter_(std::move(drafter)), max_block_(max_block),
-      rollback_(target_, rollback, max_block), prefixes_(target_, drafter_, prefix_memory) {
+    : target_(std::move(target)), drafting_(drafter, *target_, ring_bytes(*target_)), max_block_(max_block),
+      rollback_(target_, rollback, max_block), prefixes_(target_, drafter, prefix_memory) {
     const Context & context = target_->context();
     require(max_block_ >= 1, "max_block is " + std::to_string(max_block_) + ", at least 1 is needed");
     require(context.params().n_outputs >= context.params().n_seq * max_block_,
@@ -40,7 +49,7 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
                                                    " is outside the vocabulary of " +
                                                    std::to_string(n_vocab));
     }
-    require(limits.block >= 1 && limits.block <= max_block_,
+    require(limits.block == auto_block || (limits.block >= 1 && limits.block <= max_block_),
             "block " + std::to_string(limits.block) + " is outside 1 to " + std::to_string(max_block_));
     require(limits.max_tokens >= 1,
             "max_tokens is " + std::to_string(limits.max_tokens) + ", at least 1 is needed");
@@ -71,20 +80,37 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
     sequence.stop_strings = std::move(stop_strings);
     sequence.limits = std::move(limits);
     sequence.limits.max_tokens = std::min(sequence.limits.max_tokens, n_ctx() - n_prompt);
+    if (drafting_.controller()) {
+        drafting_.controller()->wake();
+    }
     return id;
 }
 
 void Session::remove(llama_seq_id id) {
-    if (sequences_.erase(id) == 0) {
+    const auto found = sequences_.find(id);
+    if (found == sequences_.end()) {
         return;
     }
-    if (prefixes_.on()) {
+    const bool kept = prefixes_.on();
+    drafting_.end(found->second, kept);
+    sequences_.erase(found);
+    if (kept) {
         prefixes_.park(id);
         return;
     }
     target_->context().drop(id);
-    if (drafter_) {
-        drafter_->release(id);
+}
+
+void Session::steer(Calibration calibration, const std::vector<std::pair<double, double>> & outcomes) {
+    using Return = Controller::Return;
+    const bool has_state = target_->context().model().has_state();
+    const Return way = !has_state ? Return::free : rollback_.replays() ? Return::replay : Return::snapshots;
+    Controller controller(CostTable(std::move(calibration), max_block_), max_block_, way, depth());
+    controller.survival().remember(outcomes, remembered);
+    const int first = controller.first_depth();
+    drafting_.steer(std::move(controller));
+    if (way == Return::snapshots && first != depth()) {
+        shift(first);
     }
 }
 
@@ -110,6 +136,9 @@ void Session::advance(std::vector<Output> & outputs) {
         }
     }
     round(outputs);
+    if (!drafting_.failure().empty()) {
+        prefixes_.without_draft();
+    }
 }
 
 // Take over what is kept of the prompt, and plan where to keep a state for the next one.
@@ -119,6 +148,7 @@ void Session::begin(Sequence & sequence) {
         sequence.border = 0;
     }
     sequence.begun = true;
+    drafting_.begin(sequence);
 }
 
 void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
@@ -135,7 +165,9 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
         batch_.add(sequence.prompt[static_cast<size_t>(at)], at, sequence.id, at + 1 == n_prompt);
         prefixes_.grow(sequence.id, sequence.prompt[static_cast<size_t>(at)]);
     }
+    target_->publish(drafting_.works() && sequence.limits.block != 1);
     target_->context().decode(batch_.view(), "reading the prompt");
+    last_shape_ = {0, 0};
     const FeatureRows rows{sequence.id, sequence.n_past, 0, count};
     sequence.n_past += count;
     Output output{sequence.id, {}, Finish::none};
@@ -143,7 +175,7 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
         const DraftRequest none{sequence.id, n_prompt - 1, sequence.prompt.back(), 0};
         output = write(sequence, judged(sequence, none, 0, std::nullopt), 0);
     }
-    inject({rows});
+    drafting_.take(*target_, {{&sequence, rows}}, drafting_.eager());
     if (sequence.n_past == sequence.border) {
         prefixes_.mark(sequence.id);
     }
@@ -156,26 +188,6 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     sequence.counters.emitted = static_cast<int>(output.tokens.size());
     sequence.counters.first_token_ns = sequence.counters.last_token_ns = end;
     outputs.push_back(std::move(output));
-}
-
-void Session::inject(const std::vector<FeatureRows> & rows) {
-    if (!drafter_ || !draft_failure_.empty() || rows.empty()) {
-        return;
-    }
-    try {
-        drafter_->inject(*target_, rows);
-    } catch (const std::runtime_error & error) {
-        give_up_drafting(error.what());
-        return;
-    }
-    for (const FeatureRows & run : rows) {
-        sequences_.at(run.seq).counters.injected += run.count;
-    }
-}
-
-void Session::give_up_drafting(const std::string & why) {
-    draft_failure_ = why;
-    prefixes_.without_draft();
 }
 
 } // namespace dflash

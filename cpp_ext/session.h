@@ -1,7 +1,7 @@
 // Rounds over a list of sequences: plan, draft, verify, accept, commit.
 #pragma once
 
-#include "drafter.h"
+#include "drafting.h"
 #include "logprobs.h"
 #include "prefix_store.h"
 #include "rollback.h"
@@ -43,6 +43,12 @@ class Session {
     Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
             RollbackKind rollback = RollbackKind::snapshots, size_t prefix_memory = 0);
 
+    // Choose the widths of blocks left to us (auto_block) by what they cost here. outcomes: of drafts in
+    // earlier runs, as Survival gives them; may be empty. Until then such blocks are as wide as they can be.
+    void steer(Calibration calibration, const std::vector<std::pair<double, double>> & outcomes);
+    const Controller * controller() const { return drafting_.controller(); }
+    int depth() const { return target_->context().params().n_rollback; }
+
     // Queue a prompt; returns the sequence's id. border: how many of its tokens a later prompt is likely to
     // begin with, where a state is kept if the target cannot go back; -1: all but the last. Throws
     // std::invalid_argument, naming the numbers, for a prompt that is empty, holds an unknown token or leaves
@@ -65,7 +71,7 @@ class Session {
     int n_ctx() const { return target_->context().params().n_ctx; }
     int max_block() const { return max_block_; }
     // Why drafting has stopped for good; empty while it works.
-    const std::string & draft_failure() const { return draft_failure_; }
+    const std::string & draft_failure() const { return drafting_.failure(); }
     PrefixStore & prefixes() { return prefixes_; }
 
   private:
@@ -76,31 +82,42 @@ class Session {
         int accepted = 0;
     };
 
+    // What the controller is told of a round.
+    struct Round {
+        Order order;
+        RoundFacts facts;
+        bool learns = false; // all sequences leave their width to the controller
+    };
+
     void advance(std::vector<Output> & outputs);
     void prefill(Sequence & sequence, std::vector<Output> & outputs);
     void begin(Sequence & sequence);
     void round(std::vector<Output> & outputs);
-    std::vector<Turn> plan();
-    void draft(std::vector<Turn> & turns);
+    std::vector<Turn> turns();
+    Round plan(std::vector<Turn> & turns);
+    void shift(int depth);
+    void draft(std::vector<Turn> & turns, Round & round);
+    void probe(std::vector<Turn> & turns, int rows);
+    void trim(std::vector<Turn> & turns, Round & round) const;
     void prepare_rollback(const std::vector<Turn> & turns);
-    void verify(std::vector<Turn> & turns);
+    void verify(std::vector<Turn> & turns, Round & round);
+    void learn(const std::vector<Turn> & turns, Round & round);
     Output accept(Turn & turn);
     Verdict judged(Sequence & sequence, const DraftRequest & request, int row, std::optional<int> forced);
     Output write(Sequence & sequence, Verdict verdict, int row);
     Finish cut(Sequence & sequence, Output & output);
-    void commit(const std::vector<Turn> & turns);
-    void inject(const std::vector<FeatureRows> & rows);
-    void give_up_drafting(const std::string & why);
+    void commit(const std::vector<Turn> & turns, const Round & round);
 
     std::shared_ptr<Target> target_;
-    std::shared_ptr<Drafter> drafter_;
+    Drafting drafting_;
     int max_block_;
     Rollback rollback_;
     std::unordered_set<Token> ends_; // of the model, never shown
     std::map<llama_seq_id, Sequence> sequences_;
     TokenBatch batch_;
     Times times_;
-    std::string draft_failure_;
+    std::pair<int, int> last_shape_{0, 0}; // sequences and rows of the last decode
+    llama_seq_id probed_ = -1;             // the sequence that was drafted for last to see how it goes
     PrefixStore prefixes_;
 };
 

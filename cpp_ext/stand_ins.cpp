@@ -24,15 +24,27 @@ void ScriptedDrafter::fail_at(llama_seq_id seq, int round) {
     plans_[seq].fail_at = round;
 }
 
+void ScriptedDrafter::see(llama_seq_id seq, llama_pos pos, int count) {
+    int & seen = injected_[seq];
+    if (pos == 0 || forgotten_.erase(seq) != 0) {
+        seen = pos; // an empty sequence may begin anywhere
+    }
+    if (pos != seen) {
+        throw std::logic_error("features of sequence " + std::to_string(seq) + " jump from position " +
+                               std::to_string(seen) + " to " + std::to_string(pos));
+    }
+    seen += count;
+}
+
 void ScriptedDrafter::inject(const Target & /*target*/, const std::vector<FeatureRows> & rows) {
     for (const FeatureRows & run : rows) {
-        int & seen = run.pos == 0 ? (injected_[run.seq] = 0) : injected_[run.seq];
-        if (run.pos != seen) {
-            throw std::logic_error("features of sequence " + std::to_string(run.seq) +
-                                   " jump from position " + std::to_string(seen) + " to " +
-                                   std::to_string(run.pos));
-        }
-        seen += run.count;
+        see(run.seq, run.pos, run.count);
+    }
+}
+
+void ScriptedDrafter::inject_kept(const std::vector<Kept> & kept) {
+    for (const Kept & of_one : kept) {
+        see(of_one.seq, of_one.ring->begin(), of_one.ring->count());
     }
 }
 
@@ -53,6 +65,15 @@ void ScriptedDrafter::draft(std::vector<DraftRequest> & requests) {
             request.drafted.push_back(i < right ? known : (known + 1) % n_vocab_);
         }
     }
+}
+
+void ScriptedDrafter::release(llama_seq_id seq) {
+    plans_.erase(seq);
+    forget(seq);
+}
+
+void ScriptedDrafter::forget(llama_seq_id seq) {
+    forgotten_.insert(seq);
 }
 
 int ScriptedDrafter::injected(llama_seq_id seq) const {
@@ -78,6 +99,12 @@ void SimulatedDrafter::inject(const Target & target, const std::vector<FeatureRo
     }
 }
 
+void SimulatedDrafter::inject_kept(const std::vector<Kept> & kept) {
+    if (inner_) {
+        inner_->inject_kept(kept);
+    }
+}
+
 void SimulatedDrafter::draft(std::vector<DraftRequest> & requests) {
     if (inner_) {
         inner_->draft(requests);
@@ -90,6 +117,18 @@ void SimulatedDrafter::draft(std::vector<DraftRequest> & requests) {
 void SimulatedDrafter::resume(llama_seq_id seq, llama_pos pos) {
     if (inner_) {
         inner_->resume(seq, pos);
+    }
+}
+
+void SimulatedDrafter::rehearse(std::vector<DraftRequest> & requests) {
+    if (inner_) {
+        inner_->rehearse(requests);
+    }
+}
+
+void SimulatedDrafter::forget(llama_seq_id seq) {
+    if (inner_) {
+        inner_->forget(seq);
     }
 }
 

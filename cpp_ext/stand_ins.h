@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 
 namespace dflash {
 
@@ -21,14 +22,18 @@ class ScriptedDrafter : public Drafter {
     void fail_at(llama_seq_id seq, int round);
 
     void inject(const Target & /*target*/, const std::vector<FeatureRows> & rows) override;
+    void inject_kept(const std::vector<Kept> & kept) override;
     void draft(std::vector<DraftRequest> & requests) override;
     void resume(llama_seq_id seq, llama_pos pos) override { injected_[seq] = pos; }
-    void release(llama_seq_id seq) override { plans_.erase(seq); }
+    void forget(llama_seq_id seq) override;
+    void release(llama_seq_id seq) override;
 
     // Context rows seen of a sequence so far: all it was given, in order.
     int injected(llama_seq_id seq) const;
 
   private:
+    void see(llama_seq_id seq, llama_pos pos, int count);
+
     struct Plan {
         std::vector<Token> tokens;
         std::vector<int> counts;
@@ -39,6 +44,7 @@ class ScriptedDrafter : public Drafter {
     int n_vocab_;
     std::map<llama_seq_id, Plan> plans_;
     std::map<llama_seq_id, int> injected_;
+    std::set<llama_seq_id> forgotten_;
 };
 
 // Draws the number of accepted tokens from a survival curve. Around a real drafter it pays that one's cost
@@ -49,9 +55,12 @@ class SimulatedDrafter : public Drafter {
     SimulatedDrafter(std::vector<double> survival, std::uint64_t seed, std::shared_ptr<Drafter> inner);
 
     void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
+    void inject_kept(const std::vector<Kept> & kept) override;
     void draft(std::vector<DraftRequest> & requests) override;
     void resume(llama_seq_id seq, llama_pos pos) override;
     Context * cache() override { return inner_ ? inner_->cache() : nullptr; }
+    void rehearse(std::vector<DraftRequest> & requests) override;
+    void forget(llama_seq_id seq) override;
     void release(llama_seq_id seq) override;
     std::optional<int> forced_accept(llama_seq_id seq, int drafted) override;
 

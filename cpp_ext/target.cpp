@@ -2,6 +2,7 @@
 
 #include "llama_ext.h"
 
+#include <cstring>
 #include <stdexcept>
 #include <unordered_set>
 
@@ -40,12 +41,67 @@ Target::Target(std::shared_ptr<Context> context, std::vector<int> taps)
                                         ", the target has layers 0 to " +
                                         std::to_string(model.n_layer() - 1));
         }
-        llama_set_embeddings_layer_inp(context_->get(), static_cast<uint32_t>(tap), true);
+    }
+    publish(true);
+}
+
+Context & Target::context() const {
+    if (!context_) {
+        throw std::runtime_error("no memory was left for the target's context; load the pair again, with a "
+                                 "smaller context (-c)");
+    }
+    return *context_;
+}
+
+void Target::publish(bool features) {
+    if (features == publishes_) {
+        return;
+    }
+    publishes_ = features;
+    for (const int tap : taps_) {
+        llama_set_embeddings_layer_inp(context_->get(), static_cast<uint32_t>(tap), features);
     }
 }
 
 const float * Target::features(int tap) const {
     return llama_get_embeddings_layer_inp(context_->get(), static_cast<uint32_t>(taps_[tap]));
+}
+
+void Target::copy_features(int row, float * to) const {
+    const size_t width = static_cast<size_t>(n_embd());
+    for (int tap = 0; tap < n_taps(); ++tap) {
+        std::memcpy(to + static_cast<size_t>(tap) * width, features(tap) + static_cast<size_t>(row) * width,
+                    width * sizeof(float));
+    }
+}
+
+void Target::reshape(int n_rollback) {
+    ContextParams params = context_->params();
+    if (n_rollback == params.n_rollback) {
+        return;
+    }
+    const std::vector<SequenceState> states = context_->states();
+    const std::shared_ptr<Model> model = context_->shared_model();
+    const int before = params.n_rollback;
+    context_.reset(); // first, so that both never take memory at once
+    const auto open = [&](int depth) {
+        params.n_rollback = depth;
+        context_ = std::make_shared<Context>(model, params);
+    };
+    std::string failure;
+    try {
+        open(n_rollback);
+    } catch (const std::runtime_error & error) {
+        failure = error.what();
+        open(before);
+    }
+    context_->restore(states);
+    const bool published = publishes_;
+    publishes_ = false; // a new context gives out none
+    publish(published);
+    if (!failure.empty()) {
+        throw std::runtime_error(failure);
+    }
 }
 
 } // namespace dflash

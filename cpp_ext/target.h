@@ -25,17 +25,31 @@ class Target {
     // taps: layers whose inputs are published after each decode; empty without a drafter.
     Target(std::shared_ptr<Context> context, std::vector<int> taps);
 
-    Context & context() const { return *context_; }
-    const std::shared_ptr<Context> & shared() const { return context_; }
+    // Throws std::runtime_error if it was lost in `reshape`.
+    Context & context() const;
     int n_taps() const { return static_cast<int>(taps_.size()); }
     int n_embd() const { return context_->model().n_embd(); }
+    int n_features() const { return n_taps() * n_embd(); } // floats of a row
 
     // Layer input of tap k of the last decode: rows in batch order, n_embd floats each.
     const float * features(int tap) const;
+    // All taps of one row of the last decode, n_features floats.
+    void copy_features(int row, float * to) const;
+
+    // Whether decodes give out features from now on; they do at first.
+    void publish(bool features);
+    bool publishes() const { return publishes_; }
+
+    // Remake the context with another number of snapshots, which every decode pays for; sequences stay as
+    // they are. Call between rounds; logits and features of the last decode are lost. Throws
+    // std::runtime_error, in llama.cpp's words, if the new context cannot be had: the old one is back then.
+    // If not even that can be had, all later use throws.
+    void reshape(int n_rollback);
 
   private:
     std::shared_ptr<Context> context_;
     std::vector<int> taps_;
+    bool publishes_ = false;
 };
 
 } // namespace dflash

@@ -47,7 +47,6 @@ def reusable_prefix(
     tokens: Sequence[int],
     points: Sequence[int],
     least_cut: int,
-    fed: int,
 ) -> int: ...
 def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
 
@@ -168,8 +167,23 @@ class Context:
     def truncate(self, seq: int, pos: int) -> None: ...
     def evaluate(self, tokens: Sequence[int], pos: int, seq: int = 0) -> NDArray[np.float32]: ...
 
+def bare_rounds(
+    target: Target,
+    drafter: Drafter | None,
+    *,
+    sequences: int = 1,
+    width: int = 1,
+    kept: int = 1,
+    rounds: int = 1,
+    context: int = 0,
+    chooses: bool = False,
+) -> list[tuple[int, int, int, int]]: ...
+
 class Target:
+    depth: int
+    sequences: int
     def __init__(self, context: Context, taps: Sequence[int]) -> None: ...
+    def reshape(self, n_rollback: int) -> None: ...
     def features(self, tap: int, rows: int) -> NDArray[np.float32]: ...
 
 class Drafter: ...
@@ -269,6 +283,8 @@ class Session:
     n_ctx: int
     max_block: int
     draft_failure: str
+    depth: int
+    outcomes: list[tuple[float, float]]
     times: Times
     kept_bytes: int
     prefix_memory: int
@@ -293,6 +309,16 @@ class Session:
         logprobs: int = -1,
         border: int = -1,
     ) -> int: ...
+    def steer(
+        self,
+        points: Sequence[tuple[int, int, float, float, float, int]],
+        *,
+        depth: int,
+        slots: Sequence[tuple[int, float]],
+        rebuild: float,
+        shift: float,
+        outcomes: Sequence[tuple[float, float]],
+    ) -> None: ...
     def copy_prefix(self, tokens: Sequence[int]) -> KeptPrefix: ...
     def adopt_prefix(self, kept: KeptPrefix) -> None: ...
     def forget_prefixes(self) -> None: ...

@@ -56,7 +56,7 @@ class Answer:
     """
 
     prompt: tuple[int, ...]
-    block: int
+    block: int | str
     id: int = -1
     tokens: list[int] = field(default_factory=list)
     text: str = ""

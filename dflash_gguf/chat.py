@@ -22,7 +22,6 @@ class Turns:
     """How each turn is answered; `template` goes to the chat template."""
 
     max_tokens: int | None = None
-    block: int | None = None
     template: dict[str, Any] = field(default_factory=dict)
     sampling: Sampling | None = None
     stop: tuple[str, ...] = ()
@@ -38,7 +37,6 @@ def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
     answer = engine.start(
         prompt,
         max_tokens=turns.max_tokens,
-        block=turns.block,
         sampling=turns.sampling,
         stop=turns.stop,
         template=turns.template,

@@ -25,7 +25,10 @@ from .template import Message
 
 if TYPE_CHECKING:
     from . import _core
+    from .calibration import Notebook
     from .prefix_file import Origin
+
+AUTO = "auto"  # blocks as wide as it pays
 
 # text (one user message), a conversation, or token ids
 Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
@@ -33,19 +36,22 @@ Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
 
 @dataclass(slots=True)
 class Parts:
-    """The opened pieces of an engine: `drafter` None and `draft_block` 1 without a draft model.
+    """The opened pieces of an engine: `drafter` None and `block` 1 without a draft model.
 
-    `sequences`: answers that the contexts have room for at the same time. `simulated`: see simulation.py.
+    `block`: of requests that ask for none. `sequences`: answers that the contexts have room for at the same
+    time. `simulated`: see simulation.py. `notebook`: where what is learnt of the pair is kept; None if widths
+    are not chosen by the engine.
     """
 
     model: _core.Model
     target: _core.Target
     drafter: _core.Drafter | None
-    draft_block: int
+    block: int | str
     session: _core.Session
     sequences: int
     simulated: bool = False
     origin: Origin | None = None  # which files and what contexts, for saved prefixes
+    notebook: Notebook | None = None
 
 
 class Engine:
@@ -73,10 +79,9 @@ class Engine:
         return self._open().session.n_ctx
 
     @property
-    def block(self) -> int:
-        """Block used when none is asked for: the drafter's trained one, as far as the engine was made for it."""
-        parts = self._open()
-        return min(parts.draft_block, parts.session.max_block)
+    def block(self) -> int | str:
+        """Block used when none is asked for: a number of rows, or "auto": what is fastest, round by round."""
+        return self._open().block
 
     @property
     def name(self) -> str:
@@ -155,7 +160,7 @@ class Engine:
         prompt: Prompt,
         *,
         max_tokens: int | None = None,
-        block: int | None = None,
+        block: int | str | None = None,
         sampling: Sampling | None = None,
         logprobs: int | None = None,
         stop: Stop = None,
@@ -168,7 +173,8 @@ class Engine:
         Args:
             prompt: as for `encode`, as are `raw` and `template`.
             max_tokens: tokens to write at most, an end token included; default: up to the context's edge.
-            block: rows of a verify, 1 (no drafts) to the engine's widest; default: `Engine.block`.
+            block: rows of a verify, 1 (no drafts) to the engine's widest, or "auto": what is fastest;
+                default: `Engine.block`.
             sampling: how tokens are chosen; default: greedy.
             logprobs: give each token's log-probability and the alternatives, so many, in `Answer.logprobs`.
             stop: a string, or several, that end the answer, which then does not contain it. The tokens up to
@@ -181,7 +187,7 @@ class Engine:
         parts = self._open()
         self._cancel_left()
         chosen = sampling or Sampling()
-        width = self.block if block is None else _whole("block", block)
+        width = self._width(self.block if block is None else block)
         limit = self.n_ctx if max_tokens is None else _whole("max_tokens", max_tokens)
         tokens, border = self._encode(prompt, raw=raw, template=template)
         self._check_room(tokens)
@@ -191,7 +197,7 @@ class Engine:
             number = parts.session.add(
                 tokens,
                 max_tokens=min(limit, self.n_ctx),
-                block=width,
+                block=width if isinstance(width, int) else 0,  # 0: chosen every round
                 stops=stops,
                 stop_strings=strings,
                 sampling=chosen.native(),
@@ -293,6 +299,8 @@ class Engine:
         parts, self._parts = self._parts, None
         if parts is None:
             return
+        if parts.notebook is not None:
+            parts.notebook.note(parts.session.outcomes)
         own = threading.get_ident() == self._owner  # another thread may find the session at work
         for answer in self._answers.values():
             answer.add([], parts.session.held(answer.id) if own else b"", "cancelled")
@@ -312,6 +320,19 @@ class Engine:
             text = "an engine belongs to the thread that loaded it; use a Worker to share it"
             raise UsageError(text)
         return self._parts
+
+    def _width(self, block: int | str) -> int | str:
+        parts = self._open()
+        if block == AUTO:
+            if parts.drafter and not parts.notebook:
+                text = 'block is "auto", but the engine was loaded for a fixed block; load it with block="auto"'
+                raise UsageError(text)
+            return AUTO if parts.drafter else 1
+        width = _whole("block", block)
+        if not 1 <= width <= parts.session.max_block:
+            text = f"block {width} is outside 1 to {parts.session.max_block}"
+            raise UsageError(text)
+        return width
 
     def _check_room(self, tokens: list[int]) -> None:
         n_vocab = self._open().model.n_vocab

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._native import core
+from .calibration import Notebook, identity, learn
 from .convert.target import read_target
 from .draft_family import make_drafter
-from .engine import Engine, Parts
+from .engine import AUTO, Engine, Parts
 from .errors import DflashError, ModelError, ResourceError, UsageError
 from .gguf_file import GgufFile
-from .hardware import check_devices, default_threads, gpu_layers
+from .hardware import check_devices, default_threads, devices, gpu_layers
 from .memory import check_context
 from .pair import Draft, check_draft
 from .prefix_file import ModelFile, Origin
@@ -43,6 +45,8 @@ class Options:
 
     Attributes:
         context: positions of a sequence; None: 8192 or what the target was trained for, if less.
+        block: rows of a verify of requests that ask for none: a number, or "auto": what is fastest here, which
+            is measured while loading.
         max_block: widest block that may be asked for; None: the drafter's trained one. Hybrid targets keep
             max_block - 1 copies of their recurrent state per sequence to go back to.
         sequences: answers that may run at the same time.
@@ -57,6 +61,7 @@ class Options:
     """
 
     context: int | None = None
+    block: int | str = AUTO
     max_block: int | None = None
     sequences: int = 1
     threads: int | None = None
@@ -90,6 +95,7 @@ def load(
     Raises ModelError if a file is broken or the two do not fit, ResourceError for context or devices that
     cannot be had, UsageError for options that make no sense.
     """
+    began = time.monotonic()
     chosen = _settle(options or Options(), settings)
     target_path = Path(target)
     if chosen.simulate is not None and draft is None:
@@ -112,6 +118,9 @@ def load(
         None if facts is None else ModelFile.of(Path(facts.path).absolute()),
         {"kv_type": chosen.kv_type, "sequences": chosen.sequences},
     )
+    if facts is not None and parts.drafter is not None and chosen.block == AUTO:
+        files, seconds = (target_path, facts.path), time.monotonic() - began
+        parts.notebook = _steer(parts, parts.drafter, files, chosen, seconds)
     engine = Engine(parts)
     if engine.n_ctx > model.n_ctx_train:
         engine.warnings.append(
@@ -131,6 +140,8 @@ def _settle(options: Options, settings: dict[str, object]) -> Options:
     _check_number("sequences", chosen.sequences, 1, _MAX_SEQUENCES)
     _check_number("threads", chosen.threads, 1, _MAX_THREADS)
     _check_number("context", chosen.context, 1, _INT_MAX // chosen.sequences)
+    if chosen.block != AUTO:
+        _check_number("block", chosen.block, 1, _INT_MAX // chosen.sequences)
     _check_number("max_block", chosen.max_block, 1, _INT_MAX // chosen.sequences)
     _check_number("gpu_layers", chosen.gpu_layers, -1, _INT_MAX)
     _check_number("draft_gpu_layers", chosen.draft_gpu_layers, -1, _INT_MAX)
@@ -213,10 +224,20 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
     context = _open_context(model, params)
     drafter: _core.Drafter | None = None
     taps: list[int] = []
+    wanted = block if isinstance(options.block, str) else options.block
+    if draft is not None and wanted > block:
+        text = f"block {wanted} is wider than the {block} rows that the engine is loaded for"
+        raise UsageError(text)
     if draft is not None:
         draft_model = _open_model(draft.path, options.draft_gpu_layers, options.draft_devices)
         taps = draft_model.taps
-        drafter = _open_drafter(draft, draft_model, _draft_params(params, block), context, options)
+        drafter = _open_drafter(
+            draft,
+            draft_model,
+            _draft_params(params, block),
+            _anchor(model, params, context),
+            options,
+        )
         if options.simulate is not None:
             drafter = options.simulate.around(drafter)
     target = native.Target(context, taps)
@@ -225,9 +246,61 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Part
     except ValueError as error:
         text = f"this target cannot verify blocks: {error}; run it without a drafter or with a narrower block"
         raise ModelError(text) from None
-    trained = draft.block if draft else 1
+    default = AUTO if draft and options.block == AUTO else wanted if draft else 1
     simulated = options.simulate is not None
-    return Parts(model, target, drafter, trained, session, options.sequences, simulated)
+    return Parts(model, target, drafter, default, session, options.sequences, simulated)
+
+
+def _anchor(
+    model: _core.Model, params: _core.ContextParams, context: _core.Context
+) -> _core.Context:
+    """Return the context whose model the draft borrows embeddings and head from.
+
+    A context with snapshots is remade at times, and the draft must not depend on it then.
+    """
+    if params.n_rollback == 0:
+        return context
+    small: _core.ContextParams = core().ContextParams()
+    small.n_ctx = small.n_batch = small.n_ubatch = small.n_outputs = small.n_seq = 1
+    return _open_context(model, small)
+
+
+def _steer(
+    parts: Parts,
+    drafter: _core.Drafter,
+    files: tuple[Path, Path],
+    options: Options,
+    load_seconds: float,
+) -> Notebook:
+    """Let the engine choose the widths of blocks, by costs measured now or on an earlier load."""
+    ignored = ("block", "causal", "simulate")
+    notebook = Notebook(
+        {
+            "files": [identity(file) for file in files],
+            "devices": [device.name for device in devices()],
+            "threads": options.threads or default_threads(),
+            **{f.name: getattr(options, f.name) for f in fields(Options) if f.name not in ignored},
+        }
+    )
+    learnt = notebook.read()
+    if learnt is None:
+        learnt = learn(
+            parts.target,
+            drafter,
+            widest=parts.session.max_block,
+            context=parts.session.n_ctx,
+            load_seconds=load_seconds,
+        )
+        notebook.write(learnt)
+    parts.session.steer(
+        learnt.points,
+        depth=learnt.depth,
+        slots=learnt.slots,
+        rebuild=learnt.rebuild,
+        shift=learnt.shift,
+        outcomes=learnt.outcomes,
+    )
+    return notebook
 
 
 def _target_params(model: _core.Model, block: int, options: Options) -> _core.ContextParams:

@@ -27,7 +27,7 @@ class Stats:
         accepted: proposed tokens that became text.
         drafted_at: proposals by position in the block, from the first.
         accepted_at: acceptances by position.
-        block: widest verify asked for, the anchor included.
+        block: widest verify asked for, the anchor included; "auto": what was fastest.
         prefill_seconds: time spent reading the prompt.
         decode_seconds: first written token to last.
         simulated: how many tokens were accepted was drawn, and the text is not the target's.
@@ -43,13 +43,13 @@ class Stats:
     accepted: int
     drafted_at: tuple[int, ...]
     accepted_at: tuple[int, ...]
-    block: int
+    block: int | str
     prefill_seconds: float
     decode_seconds: float
     simulated: bool = False
 
     @classmethod
-    def read(cls, counters: _core.Counters, block: int, simulated: bool = False) -> Stats:
+    def read(cls, counters: _core.Counters, block: int | str, simulated: bool = False) -> Stats:
         """Copy the extension's counters."""
         return cls(
             prompt_tokens=counters.prompt_tokens,

@@ -138,11 +138,15 @@ def test_a_loaded_pair_runs_as_its_file_says(strong: Pair, tmp_path: Path) -> No
     """The same block through `load`: with the file's masks, or one for all where the caller wants it."""
     stated = edited(strong.draft, tmp_path / "d.gguf", change={"dflash_gguf.layer_causal": MIXED})
     for causal, masks in ((None, MIXED), (True, [True, True]), (False, [False, False])):
-        with dflash_gguf.load(strong.target, stated, causal=causal, kv_type="f32") as engine:
+        # a text read in two pieces comes out 0.01 off: flash attention has half precision
+        options = {"causal": causal, "kv_type": "f32", "prefix_memory": 0}
+        with dflash_gguf.load(
+            strong.target, stated, options=dflash_gguf.Options(**options)
+        ) as engine:
             parts = engine._parts
             assert parts is not None
             assert isinstance(parts.drafter, core().ModelDrafter)
-            number = parts.session.add(TEXT[:-1], max_tokens=1, block=1, stops=set())
+            number = parts.session.add(TEXT[:-1], max_tokens=1, block=2, stops=set())
             parts.session.step()
             rows = parts.drafter.block_logits(number, len(TEXT) - 1, TEXT[-1], BLOCK - 1)
             assert_close(rows, fresh(strong, TEXT, causal=masks).logits(0))

@@ -57,10 +57,10 @@ def test_text_with_the_drafter_is_the_targets_own(
     assert len(stats.drafted_at) == len(stats.accepted_at) == block - 1
 
 
-def test_the_default_block_is_the_drafters(engine: Engine, plain: Engine) -> None:
-    assert (engine.block, plain.block) == (8, 1)
+def test_the_default_block_is_what_is_fastest(engine: Engine, plain: Engine) -> None:
+    assert (engine.block, plain.block) == ("auto", 1)
     assert (engine.n_ctx, plain.n_ctx) == (256, 256)
-    assert engine.generate(PROMPT, max_tokens=5).stats.block == 8  # type: ignore[union-attr]
+    assert engine.generate(PROMPT, max_tokens=5).stats.block == "auto"  # type: ignore[union-attr]
 
 
 def test_text_messages_and_ids_are_prompts(engine: Engine) -> None:
@@ -195,7 +195,7 @@ def test_an_answer_ends_at_the_contexts_edge(engine: Engine, plain: Engine) -> N
         ({"max_tokens": "9"}, "max_tokens is '9'; expected a whole number"),
         ({"block": 0}, "block 0 is outside 1 to 8"),
         ({"block": 9}, "block 9 is outside 1 to 8"),
-        ({"block": "auto"}, "block is 'auto'; expected a whole number"),
+        ({"block": "wide"}, "block is 'wide'; expected a whole number"),
         ({"block": -(2**31)}, "is outside 1 to 8"),
     ],
 )

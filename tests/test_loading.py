@@ -20,7 +20,7 @@ QUICK: dict[str, Any] = {"threads": 1, "context": 256, "kv_type": "f32"}
 
 def test_a_narrower_engine_refuses_wider_blocks(pair: Pair) -> None:
     with dflash_gguf.load(pair.target, pair.draft, max_block=3, **QUICK) as engine:
-        assert engine.block == 3
+        assert engine.generate(PROMPT, block=3, max_tokens=1).block == 3
         assert len(engine.generate(PROMPT, max_tokens=9, ignore_end=True).tokens) == 9
         with pytest.raises(UsageError, match="block 4 is outside 1 to 3"):
             engine.start(PROMPT, block=4)
@@ -41,7 +41,7 @@ def test_a_context_smaller_than_a_block_runs(pair: Pair, context: int) -> None:
 def test_a_block_as_wide_as_a_prefill_runs(hybrid: Pair, tmp_path: Path) -> None:
     wide = edited(hybrid.draft, tmp_path / "d.gguf", change={"dflash.block_size": 256})
     with dflash_gguf.load(hybrid.target, wide, **QUICK) as engine:
-        assert engine.block == 256
+        assert engine.generate(PROMPT, block=256, max_tokens=1).block == 256
         assert len(engine.generate(PROMPT, max_tokens=9, ignore_end=True).tokens) == 9
 
 
@@ -51,13 +51,13 @@ def test_a_block_no_machine_holds_is_refused(dense: Pair, tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="block 4294967295 is more than 1024"):
         dflash_gguf.load(dense.target, wide, **QUICK)
     with dflash_gguf.load(dense.target, wide, max_block=4, **QUICK) as engine:
-        assert engine.block == 4
+        assert engine.generate(PROMPT, block=4, max_tokens=1).block == 4
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"contxt": 5}, "there is no option 'contxt'; expected one of context, max_block"),
+        ({"contxt": 5}, "there is no option 'contxt'; expected one of context, block, max_block"),
         ({"context": 0}, "context is 0; expected a whole number from 1"),
         ({"context": 2**31}, "context is 2147483648; expected"),
         ({"context": "big"}, "context is 'big'; expected"),

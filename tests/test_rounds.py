@@ -171,7 +171,7 @@ def test_requests_that_cannot_run_are_refused_with_their_numbers(hybrid: Pair) -
         ({"prompt": [-1]}, "token -1 is outside"),
         ({"prompt": [1] * 256}, "the prompt has 256 tokens, the context holds 256"),
         ({"block": 5}, "block 5 is outside 1 to 4"),
-        ({"block": 0}, "block 0 is outside 1 to 4"),
+        ({"block": -1}, "block -1 is outside 1 to 4"),
         ({"max_tokens": 0}, "max_tokens is 0"),
     ]
     for change, text in refusals:

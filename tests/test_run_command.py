@@ -26,9 +26,8 @@ LINE = re.compile(
 def test_stdout_is_the_answer_and_stderr_the_statistics(pair: Pair) -> None:  # H7
     with dflash_gguf.load(pair.target, pair.draft, threads=1) as engine:
         expected = engine.generate("Why?", max_tokens=40)
-    result = command(
-        "run", "--target", pair.target, "--draft", pair.draft, "-p", "Why?", "-n", 40, "-t", 1
-    )
+    arguments = ["run", "--target", pair.target, "--draft", pair.draft, "--block", 8]
+    result = command(*arguments, "-p", "Why?", "-n", 40, "-t", 1)
     assert result.returncode == 0
     # stdout translates line ends when decoded
     assert result.stdout == expected.text.replace("\r\n", "\n").replace("\r", "\n") + "\n"
@@ -45,7 +44,7 @@ def test_the_drafter_changes_nothing_but_the_statistics(pair: Pair) -> None:
     arguments = ["run", "-m", pair.target, "-p", "Tell me", "-n", 60, "--temp", 0, "-c", 512]
     texts = set()
     for more in (
-        ["--draft", pair.draft],
+        ["--draft", pair.draft, "--block", 8],
         ["--draft", pair.draft, "--block", 3],
         [],
         ["--draft", "none", "--no-draft", "--block", 99],

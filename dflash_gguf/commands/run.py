@@ -38,12 +38,11 @@ def run(
     ] = None,
     no_draft: Annotated[bool, typer.Option("--no-draft", help="Leave the drafter out.")] = False,
     block: Annotated[
-        int | None,
+        str,
         typer.Option(
-            help="Rows of a verify: 1 (no drafts) to the drafter's block.",
-            show_default="the drafter's",
+            help="Rows of a verify: auto (what is fastest), or 1 (no drafts) to the drafter's block."
         ),
-    ] = None,
+    ] = "auto",
     max_tokens: Annotated[
         int,
         typer.Option(
@@ -161,14 +160,16 @@ def run(
     from ..sampling import Sampling
     from ..terminal import say, show_notes
 
-    _check(block=block, max_tokens=max_tokens, context=context)
+    _check(max_tokens=max_tokens, context=context)
+    width = _width(block)
     drafter = None if no_draft else draft
     show_notes(quiet=quiet)
     _log_level(verbose)
     options = Options(
         context=context or None,
         # a narrower block needs less memory; 2 is the least that a drafter can be opened for
-        max_block=None if drafter is None or block is None else max(block, 2),
+        block="auto" if width is None or drafter is None else width,
+        max_block=None if drafter is None or width is None else max(width, 2),
         threads=None if threads == -1 else threads,
         gpu_layers=_layers("-ngl", gpu_layers),
         draft_gpu_layers=_layers("-ngld", draft_gpu_layers),
@@ -177,7 +178,6 @@ def run(
     )
     turns = Turns(
         max_tokens=None if max_tokens < 0 else max_tokens,
-        block=None if drafter is None else block,
         template={} if think is None else {"enable_thinking": think},
         sampling=Sampling(
             temperature=temp,
@@ -235,12 +235,21 @@ def _biases(texts: list[str]) -> dict[int, float]:
     return biases
 
 
-def _check(*, block: int | None, max_tokens: int, context: int) -> None:
+def _width(text: str) -> int | None:
+    """Rows of a block; None for what is fastest."""
     from ..errors import UsageError
 
-    if block is not None and block < 1:
-        text = f"--block {block}: expected 1 (no drafts) or more"
-        raise UsageError(text)
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        problem = f"--block {text}: expected 1 (no drafts) or more, or auto"
+        raise UsageError(problem)
+    return int(text)
+
+
+def _check(*, max_tokens: int, context: int) -> None:
+    from ..errors import UsageError
+
     if max_tokens == 0 or max_tokens < -1:
         text = f"-n {max_tokens}: expected a number of tokens, or -1 for no limit"
         raise UsageError(text)

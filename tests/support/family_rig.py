@@ -49,7 +49,7 @@ class FamilyRig:
 
     def read(self, text: list[int]) -> tuple[int, Any]:
         """Read a text; returns its sequence and what the drafter saw of it, [tokens, taps * hidden]."""
-        number: int = self.session.add(text, max_tokens=1, block=1, stops=set())
+        number: int = self.session.add(text, max_tokens=1, block=2, stops=set())
         while not self.session.step():
             pass
         taps = range(len(self.facts.taps))

@@ -1,0 +1,100 @@
+// Chooses, round by round, how many rows to draft and to verify, so that text comes as fast as it can: never
+// slower than without a drafter but by what finding out costs. Pure: it is told times and outcomes.
+#pragma once
+
+#include "costs.h"
+#include "survival.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dflash {
+
+// What a round is to do.
+struct Order {
+    int width = 1;        // rows of a block to draft and verify; 1: no draft
+    int probe = 0;        // rows of a block to draft for one sequence, only to see later whether it was right
+    int depth = -1;       // remake the target with so many snapshots first; -1: leave it
+    bool features = true; // whether the target is to give out its layers' inputs
+};
+
+// What came of it; nanoseconds, 0 for what was not done.
+struct RoundFacts {
+    int sequences = 1;
+    int drafted_width = 1;
+    int width = 1;        // verified
+    bool rebuilt = false; // the verify had another shape than the last
+    std::int64_t draft = 0;
+    std::int64_t verify = 0;
+    std::int64_t total = 0;
+    int tokens = 0; // that the sequences gained
+};
+
+class Controller {
+  public:
+    // How the target goes back after a rejection: for nothing; by snapshots, of which it needs as many as a
+    // block has rows less one, and every decode pays for them; or by decoding what was accepted once more.
+    enum class Return { free, snapshots, replay };
+
+    // widest: the most rows of a block. depth: snapshots at present.
+    Controller(CostTable costs, int widest, Return way, int depth);
+
+    // Snapshots to begin with.
+    int first_depth() const;
+
+    // sequences: those that take part. most: rows that fit all of them. probing: a probe's outcome is
+    // awaited.
+    Order order(int sequences, int most, bool probing);
+
+    // Whether the last order was to draft.
+    bool drafts() const { return last_drafted_ > 1; }
+
+    // A request has come: what it wants may be easier to draft than what was seen last.
+    void wake() { asleep_ = 0; }
+
+    // How much of the drafted blocks to verify, the same width for all, given the confidence of their tokens.
+    int trim(const std::vector<std::vector<float>> & confidence, int drafted_width) const;
+
+    // A block was verified, or a probe's tokens have turned out to be what was written, or not.
+    void saw_block(const std::vector<float> & confidence, int tested, int accepted);
+    void saw_probe(const std::vector<float> & confidence, int tested, int accepted);
+    void saw_round(const RoundFacts & facts);
+    void saw_probe_cost(std::int64_t ns);
+    void saw_shift(int depth, std::int64_t ns);
+
+    int depth() const { return depth_; }
+    const Survival & survival() const { return survival_; }
+    Survival & survival() { return survival_; }
+    const CostTable & costs() const { return costs_; }
+
+    // Expected tokens per nanosecond of rounds of a width.
+    double rate(int sequences, int width, int depth) const;
+
+  private:
+    struct Best {
+        int width;
+        double rate;
+    };
+    Best best(int sequences, int most, int depth) const; // depth any_depth: each width with what it needs
+    double cost(int sequences, int width, int depth, double tokens) const;
+    int needed(int width) const { return snapshots_ ? width - 1 : 0; }
+    bool proven() const;
+    void look_out(Order & order, int sequences, int most, bool probing);
+
+    CostTable costs_;
+    Survival survival_;
+    std::vector<int> widths_;
+    Return way_;
+    bool snapshots_;
+    int depth_;
+    int last_drafted_ = 1; // width
+    int last_verified_ = 1;
+    double gap_ = 0;       // share of the time that the present depth loses
+    double regret_ = 0;    // nanoseconds lost so
+    double allowance_ = 0; // nanoseconds that probes may take
+    int misses_ = 0;       // probes in a row after which drafting still did not pay
+    int asleep_ = 0;       // rounds until features are wanted again
+    int waking_ = 0;       // rounds until there are enough of them for a probe
+};
+
+} // namespace dflash

@@ -1,0 +1,76 @@
+// What the stages of a round cost, by sequences and width. Pure: it is told times, it takes none.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace dflash {
+
+// A measured round: nanoseconds of each stage for `sequences` blocks of `width` rows.
+struct CostPoint {
+    int sequences = 1;
+    int width = 1; // 1: no draft
+    double draft = 0;
+    double verify = 0;
+    double inject = 0; // of `injected` rows
+    int injected = 1;
+};
+
+struct Calibration {
+    std::vector<CostPoint> points; // at least sequences 1, width 1; taken with `depth` snapshots
+    int depth = 0;
+    std::vector<std::pair<int, double>> slots; // sequences -> cost of one more snapshot in every verify
+    double rebuild = 0;                        // of a verify whose shape is not the last one's
+    double shift = 0;                          // of remaking the target's context with another depth
+};
+
+// Interpolates a calibration and follows what rounds really take. One drift for all stages tells how fast the
+// machine is now; one slow correction for every stage, number of sequences and width tells where the
+// calibration is off.
+class CostTable {
+  public:
+    CostTable() = default;
+    // Throws std::invalid_argument if the calibration lacks its first point or holds a number that is no
+    // time.
+    CostTable(Calibration calibration, int widest);
+
+    bool empty() const { return calibration_.points.empty(); }
+
+    double verify(int sequences, int width, int depth) const;
+    double draft(int sequences, int width) const;
+    double inject(int rows) const;
+    double rebuild() const { return calibration_.rebuild * drift_; }
+    double shift() const { return calibration_.shift * drift_; }
+
+    void saw_verify(int sequences, int width, int depth, double ns);
+    void saw_draft(int sequences, int width, double ns);
+    void saw_shift(double ns);
+
+  private:
+    // Of some number of sequences, by width.
+    struct Stage {
+        std::vector<double> model;
+        std::vector<double> correction;
+    };
+    struct Row {
+        Stage verify;
+        Stage draft;
+        double slot = 0;
+    };
+
+    Row & row(int sequences);
+    const Row & row(int sequences) const { return const_cast<CostTable *>(this)->row(sequences); }
+    double model(bool verify, int sequences, int width) const;
+    double slot(int sequences) const;
+    void saw(Stage & stage, int width, double ns, double expected);
+
+    Calibration calibration_;
+    int widest_ = 1;
+    std::vector<int> grid_;   // numbers of sequences that were measured
+    std::map<int, Row> rows_; // filled as they are asked for
+    std::vector<std::pair<double, double>> inject_;
+    double drift_ = 1;
+};
+
+} // namespace dflash
