@@ -384,6 +384,9 @@ class Engine:
         answer.stats = Stats.read(session.counters(answer.id), answer.block, parts.simulated)
         session.remove(answer.id)
         del self._answers[answer.id]
+        shown = [token for token in answer.tokens if token not in self._ends]
+        data = b"".join(parts.model.piece(token) for token in shown)
+        self._prompter.said.remember(answer.text, shown, data)
 
     def _note_draft_failure(self, session: _core.Session) -> None:
         text = f"drafting stopped, plain decoding goes on: {session.draft_failure}"

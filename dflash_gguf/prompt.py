@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from .errors import ModelError, UsageError
+from .said import Said
 from .template import ChatTemplate, Message, map_strings
 from .text import whole_characters
 
@@ -54,12 +55,14 @@ class Prompter:
 
     Attributes:
         template: the target's chat template, None if its file has none.
+        said: what the target has answered lately; a conversation that quotes it gets the same ids.
 
     Raises ModelError if the template is broken.
     """
 
     def __init__(self, model: _core.Model) -> None:
         self._model = model
+        self.said = Said()
         special = [
             (text.decode("utf-8", "surrogateescape"), token, control)
             for token, text, control in model.special_tokens()
@@ -110,21 +113,54 @@ class Prompter:
         source = self.template.source if self.template else ""
         guard = _unused_character(repr(messages) + repr(arguments) + source)
         guarded = [self._shield(message, guard) for message in messages]
+        quote = ""
+        if any(map(self._quotable, messages)):
+            quote = _unused_character(repr(messages) + repr(arguments) + source + guard)
+            guarded = [self._quoted(m, g, quote) for m, g in zip(messages, guarded, strict=True)]
         shielded = map_strings(arguments or {}, lambda text: self._any.broken(text, guard))
         rendered = self.render(guarded, shielded)
         shared = self._shared(rendered, guarded, shielded)
         # the second form is what `tojson(ensure_ascii=true)` makes of it
-        escaped = f"\\u{ord(guard):04x}"
+        own = [form for mark in guard + quote for form in (mark, f"\\u{ord(mark):04x}")]
         ids: list[int] = []
         end = border = 0
-        for match in self._any.pattern.finditer(rendered):
-            ids += self.plain(_without(rendered[end : match.start()], guard, escaped))
-            border = len(ids) if match.start() <= shared else border
-            ids.append(self._ids[match[0]])
-            end = match.end()
+        for start, stop, known in self._known(rendered, guard, quote):
+            ids += self.plain(_without(rendered[end:start], *own))
+            border = len(ids) if start <= shared else border
+            ids += known
+            end = stop
             border = len(ids) if end <= shared else border
-        ids += self.plain(_without(rendered[end:], guard, escaped))
+        ids += self.plain(_without(rendered[end:], *own))
         return ids, len(ids) if shared == len(rendered) else border
+
+    def _quotable(self, message: Message) -> bool:
+        """Whether this is an earlier answer that templates pass on as it is."""
+        content = message.get("content")
+        return (
+            message.get("role") == "assistant"
+            and isinstance(content, str)
+            and content == content.strip()
+            and self._any.pattern.search(content) is None
+            and self.said.ids(content) != ()
+        )
+
+    def _quoted(self, message: Message, shielded: Message, quote: str) -> Message:
+        """Mark both ends of such an answer."""
+        if not self._quotable(message):
+            return shielded
+        return {**shielded, "content": quote + shielded["content"] + quote}
+
+    def _known(self, rendered: str, guard: str, quote: str) -> list[tuple[int, int, Sequence[int]]]:
+        """Return the parts of a text whose ids are known, in order: special tokens, earlier answers."""
+        known: list[tuple[int, int, Sequence[int]]] = [
+            (match.start(), match.end(), (self._ids[match[0]],))
+            for match in self._any.pattern.finditer(rendered)
+        ]
+        for match in re.finditer(f"{quote}([^{quote}]*){quote}", rendered) if quote else ():
+            ids = self.said.ids(match[1].replace(guard, ""))
+            if ids:
+                known.append((match.start(), match.end(), ids))
+        return sorted(known)
 
     def _shared(
         self, rendered: str, messages: Sequence[Message], arguments: Mapping[str, Any]
