@@ -136,7 +136,7 @@ def test_a_stream_is_the_answer_in_pieces(engine: Engine, theirs: Any, messages:
 
 
 def test_the_figures_add_up(engine: Engine, messages: Any) -> None:
-    found = engine.create_chat_completion(messages, temperature=0, max_tokens=60)
+    found = engine.create_chat_completion(messages, temperature=0, max_tokens=60, block=16)
     usage, figures = found["usage"], found["speculative"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
     assert usage["completion_tokens"] == 1 + figures["steps"] + figures["accepted"]
