@@ -51,7 +51,7 @@ class Settings(TypedDict, total=False):
     top_logprobs: int | None  # of a chat
     model: str | None  # a name to return
     stream_options: Mapping[str, bool] | None
-    block: int | None
+    block: int | str | None
     template: Mapping[str, Any] | None  # of a chat
 
 

@@ -110,7 +110,7 @@ def test_completions_are_llama_cpp_pythons(
 
 
 def test_a_stream_is_the_answer_in_pieces(engine: Engine, theirs: Any, messages: Any) -> None:
-    call: dict[str, Any] = {"temperature": 0, "max_tokens": 30, "logprobs": True, "top_logprobs": 1}
+    call: dict[str, Any] = {"temperature": 0, "max_tokens": 30, "logprobs": True, "block": 8}
     whole = engine.create_chat_completion(messages, **call)
     include = {"include_usage": True}
     chunks = list(
@@ -127,8 +127,11 @@ def test_a_stream_is_the_answer_in_pieces(engine: Engine, theirs: Any, messages:
     content = [t for choice in choices if choice["logprobs"] for t in choice["logprobs"]["content"]]
     assert content == whole["choices"][0]["logprobs"]["content"]
     assert last["choices"] == []
-    assert last["usage"] == whole["usage"]
     assert last["speculative"] == whole["speculative"]
+    reused = last["usage"].pop("prompt_tokens_details")["cached_tokens"]
+    assert 0 < reused < last["usage"]["prompt_tokens"]  # the same conversation has just been read
+    del whole["usage"]["prompt_tokens_details"]
+    assert last["usage"] == whole["usage"]
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert len({chunk["id"] for chunk in chunks}) == 1
     own = next(iter(theirs.create_chat_completion(messages, stream=True, max_tokens=2)))
