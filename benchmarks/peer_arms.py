@@ -1,8 +1,9 @@
 """What benchmarks/peers.py compares: each arm answers prompts, as many at a time as there are sequences.
 
-The counting rule is the same for all: of every answer the time from its first token to its last, and the tokens
-after the first. Of several answers at once, the time after all of them have had their first token, so that
-no prompt is read in it, with the tokens that fall into it (of an answer that began earlier, in proportion).
+Of one answer the time from its first token to its last counts, and the tokens after the first; of several at once the
+time in which no prompt is read. This engine reads prompts in decodes of their own, whose time is taken off. A
+server's batches mix prompts and answers: there it is the time after all answers have begun, with the tokens that
+fall into it (of an answer that began earlier, in proportion), so that its ramp-up does not count and ours does.
 """
 
 from __future__ import annotations
@@ -45,22 +46,29 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: when its last token came (any clock), the seconds since its first, and its counts.
+    """An answer and its counts.
 
-    `expected`: tokens after the first that the survival curve lets expect of its rounds, if simulated.
+    `count`: tokens after the first; `expected`: those that the survival curve lets expect of its rounds, if
+    simulated. `seconds`: from the first token to the last, which came at `last`, by the clock of time.perf_counter.
     """
 
     tokens: list[int]
     last: float
     seconds: float
+    count: int
+    rounds: int
     drafted: int
     accepted: int
     expected: float
 
-    @property
-    def count(self) -> int:
-        """Tokens after the first."""
-        return len(self.tokens) - 1
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Answers given at once, and what is counted of them: tokens, and the seconds they took."""
+
+    replies: list[Reply]
+    tokens: float
+    seconds: float
 
 
 class Arm(Protocol):
@@ -69,7 +77,7 @@ class Arm(Protocol):
     name: str
     kind: str
 
-    def answer(self, prompts: Sequence[Sequence[int]]) -> list[Reply]:
+    def answer(self, prompts: Sequence[Sequence[int]]) -> Batch:
         """Answer as many prompts as there are sequences, all at once."""
         ...
 
@@ -78,8 +86,8 @@ class Arm(Protocol):
         ...
 
 
-def measured(replies: Sequence[Reply]) -> tuple[float, float]:
-    """Return tokens and seconds of answers given at once, by the rule above."""
+def after_prompts(replies: list[Reply]) -> Batch:
+    """Return answers given at once, with the time after all have begun."""
     begin = max(reply.last - reply.seconds for reply in replies)
     end = max(reply.last for reply in replies)
     tokens = 0.0
@@ -87,7 +95,7 @@ def measured(replies: Sequence[Reply]) -> tuple[float, float]:
         inside = min(reply.last - begin, reply.seconds)
         if inside > 0:
             tokens += reply.count * inside / reply.seconds
-    return tokens, end - begin
+    return Batch(replies, tokens, end - begin)
 
 
 class Ours:
@@ -97,28 +105,32 @@ class Ours:
 
     def __init__(self, task: Task, block: int | str) -> None:
         self.name = "plain" if block == 1 else f"block {block}"
-        self._task, self._block = task, block
+        self._task = task
         settings: dict[str, Any] = {"threads": task.threads, "context": task.context}
-        settings["sequences"] = task.sequences
+        settings |= {"sequences": task.sequences, "prefix_memory": 0}
         if block != 1 and task.survival is not None:
             settings["simulate"] = dflash_gguf.Simulation(task.survival)
         if isinstance(block, int) and block > 1:
-            settings["max_block"] = block
+            settings |= {"max_block": block, "block": block}
         draft = None if block == 1 else task.draft
+        # a fixed block is loaded for, as its snapshots cost time
         self.engine = dflash_gguf.load(task.target, draft, **settings)
 
-    def answer(self, prompts: Sequence[Sequence[int]]) -> list[Reply]:
+    def answer(self, prompts: Sequence[Sequence[int]]) -> Batch:
         """Start all, then step until all have ended."""
-        task, ends = self._task, {}
+        task = self._task
         options: dict[str, Any] = {"max_tokens": task.n, "ignore_end": task.ignore_end}
-        if self._block != 1:
-            options["block"] = self._block
         answers = [self.engine.start(prompt, **options) for prompt in prompts]
+        begun, reading = time.perf_counter(), self.engine.times()["prefill"]
         while self.engine.busy:
-            stepped = self.engine.step()
-            now = time.perf_counter()
-            ends |= {answer.id: now for answer, _ in stepped if answer.finish_reason is not None}
-        return [self._reply(answer, ends[answer.id]) for answer in answers]
+            self.engine.step()
+        ended = time.perf_counter()
+        replies = [self._reply(answer, ended) for answer in answers]
+        if len(replies) == 1:
+            seconds = replies[0].seconds
+        else:
+            seconds = ended - begun - (self.engine.times()["prefill"] - reading)
+        return Batch(replies, sum(reply.count for reply in replies), seconds)
 
     def _reply(self, answer: dflash_gguf.Answer, last: float) -> Reply:
         stats = answer.stats
@@ -129,6 +141,8 @@ class Ours:
             tokens=answer.tokens,
             last=last,
             seconds=stats.decode_seconds,
+            count=stats.emitted - 1,
+            rounds=stats.rounds,
             drafted=stats.drafted,
             accepted=stats.accepted,
             expected=stats.rounds + sum(count * chance for count, chance in chances),
@@ -160,13 +174,13 @@ class Peer:
         if self.n_max:
             self.name = f"server n-max {self.n_max} p-min {self.p_min:g}"
 
-    def answer(self, prompts: Sequence[Sequence[int]]) -> list[Reply]:
+    def answer(self, prompts: Sequence[Sequence[int]]) -> Batch:
         """Send all at once and wait for the whole answers: a stream would cost the server time."""
         if self._process is None:
             self._start()
             self._ask(prompts[0])  # what only a first answer costs
         with ThreadPoolExecutor(len(prompts)) as pool:
-            return list(pool.map(self._ask, prompts))
+            return after_prompts(list(pool.map(self._ask, prompts)))
 
     def _start(self) -> None:
         with socket.socket() as probe:
@@ -242,6 +256,8 @@ class Peer:
             tokens=tokens[:count],
             last=last,
             seconds=timings["predicted_ms"] / 1000,
+            count=count - 1,
+            rounds=rounds,
             drafted=drafted,
             accepted=accepted,
             expected=rounds + drafting * chance,

@@ -2,11 +2,12 @@
 
     python benchmarks/peers.py --server build/bin/llama-server --target T.gguf --draft D.gguf
 
-With --sdist FILE instead of --server the server is built first (pip download --no-deps --no-binary :all:
-llama-cpp-python==0.3.36). Every pass asks all arms the same prompts, in rotated order; the first is dropped. Figures
-are medians over the passes, ratios medians of each pass's own. Greedy, to the end token, the same ids to all;
-peer_arms.py has the counting rule. Reading prompts, starting and warming up are not counted. The wait policy
-of OpenMP is the environment's, for all alike.
+The floor is a bare loop of the same llama.cpp calls (floor_arm.py). With --sdist FILE instead of --server the server
+is built first (pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36). Every pass asks all arms the same
+prompts, in rotated order; the first is dropped. Figures are medians over the passes, ratios medians of each pass's
+own. Greedy, to the end token, the same ids to all; peer_arms.py has the counting rule. Reading prompts, starting
+and warming up are not counted, and no arm keeps anything of earlier prompts. The wait policy of OpenMP is the
+environment's, for all alike.
 
 --simulate is for pairs whose weights mean nothing (`dflash-gguf shape`): how many drafted tokens are accepted is drawn
 from a survival curve, ours by Simulation, the server's by --spec-synth-rates. So that luck does not count, tokens per
@@ -31,8 +32,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from floor_arm import Floor
 from mainline import build
-from peer_arms import Arm, Ours, Peer, Reply, Task, measured, server_system_info
+from peer_arms import Arm, Batch, Ours, Peer, Reply, Task, server_system_info
 
 import dflash_gguf
 from dflash_gguf._native import core
@@ -47,23 +49,17 @@ class Row:
     arm: Arm
     speeds: list[float] = field(default_factory=list)
     lucky: list[float] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    texts: list[Ids] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
 
-    def add(self, batches: Sequence[Sequence[Reply]], simulated: bool) -> None:
+    def add(self, batches: Sequence[Batch], simulated: bool) -> None:
         """Take a pass over all prompts."""
-        tokens, seconds = map(sum, zip(*map(measured, batches), strict=True))
-        replies = [reply for batch in batches for reply in batch]
-        count = sum(reply.count for reply in replies)
-        expected = sum(reply.expected for reply in replies)
+        tokens = sum(batch.tokens for batch in batches)
+        seconds = sum(batch.seconds for batch in batches)
+        self.replies = [reply for batch in batches for reply in batch.replies]
+        count = sum(reply.count for reply in self.replies)
+        expected = sum(reply.expected for reply in self.replies)
         self.lucky.append(tokens / seconds)
         self.speeds.append(tokens / seconds * (expected / count if simulated else 1))
-        self.texts = [reply.tokens for reply in replies]
-        self.counts = {
-            "tokens": count + len(replies),
-            "draft_n": sum(reply.drafted for reply in replies),
-            "draft_n_accepted": sum(reply.accepted for reply in replies),
-        }
 
     def report(self, first: Row, task: Task, void: str | None) -> dict[str, Any]:
         """Return the arm's line; `first` is the one whose texts all are compared with."""
@@ -73,14 +69,18 @@ class Row:
             "sequences": task.sequences,
             "tok_s": round(statistics.median(self.speeds[1:]), 2),
             "tok_s_all": [round(speed, 2) for speed in self.speeds[1:]],
-            **self.counts,
+            "tokens": sum(reply.count + 1 for reply in self.replies),
+            "rounds": sum(reply.rounds for reply in self.replies),
+            "draft_n": sum(reply.drafted for reply in self.replies),
+            "draft_n_accepted": sum(reply.accepted for reply in self.replies),
         }
         if task.survival is not None:
             line["simulated"] = True
             line["tok_s_drawn"] = [round(speed, 2) for speed in self.lucky[1:]]
-        elif self.texts:
-            same = zip(self.texts, first.texts, strict=True)
-            line["same_text"] = f"{sum(a == b for a, b in same)}/{len(self.texts)}"
+        elif self.arm.kind != "floor":
+            same = zip(self.replies, first.replies, strict=True)
+            count = sum(ours.tokens == theirs.tokens for ours, theirs in same)
+            line["same_text"] = f"{count}/{len(self.replies)}"
         if void is not None and self.arm.kind == "peer":
             line["void"] = void
         return line
@@ -131,18 +131,23 @@ def summary(rows: Sequence[Row], task: Task, void: str | None) -> dict[str, Any]
     return line
 
 
-def open_arms(args: argparse.Namespace, task: Task, server: Path | None) -> Iterator[Arm]:
-    """Yield the arms that were asked for."""
-    yield Ours(task, 1)
-    for block in _items(args.blocks):
-        yield Ours(task, block if block == "auto" else int(block))
+def open_rows(args: argparse.Namespace, task: Task, server: Path | None) -> Iterator[Row]:
+    """Yield the arms that were asked for; ours come first, as floors need what they measure."""
+    widths = {}
+    for block in ["1", *_items(args.blocks)]:
+        row = Row(Ours(task, block if block == "auto" else int(block)))
+        yield row
+        if block != "auto":
+            widths[int(block)] = row
+    for width, like in widths.items():
+        yield Row(Floor(task, width, lambda like=like: like.replies))
     if server is None:
         return
-    yield Peer(task, server)
+    yield Row(Peer(task, server))
     p_mins = ["0"] if args.simulate else _items(args.p_min)
     for n_max in _items(args.n_max):
         for p_min in p_mins:
-            yield Peer(task, server, int(n_max), float(p_min))
+            yield Row(Peer(task, server, int(n_max), float(p_min)))
 
 
 def compare(args: argparse.Namespace, task: Task, prompts: list[Ids], server: Path | None) -> None:
@@ -154,12 +159,15 @@ def compare(args: argparse.Namespace, task: Task, prompts: list[Ids], server: Pa
     ours = core().system_info().strip()
     void = None if theirs == ours else f"system info differs: {ours!r} here, {theirs!r} there"
     with ExitStack() as stack:
-        rows = [Row(stack.enter_context(closing(arm))) for arm in open_arms(args, task, server)]
+        rows: list[Row] = []
+        for row in open_rows(args, task, server):
+            stack.enter_context(closing(row.arm))
+            rows.append(row)
         for number in range(args.passes + 1):
             turn = number % len(rows)
             for row in rows[turn:] + rows[:turn]:
-                replies = [row.arm.answer(batch) for batch in batches]
-                row.add(replies, task.survival is not None)
+                answered = [row.arm.answer(batch) for batch in batches]
+                row.add(answered, task.survival is not None)
                 if args.restart and isinstance(row.arm, Peer):
                     row.arm.close()
         for row in rows:
@@ -188,7 +196,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, default=Path("models/tiny/prompts.jsonl"))
     parser.add_argument("--count", type=int, default=16, help="prompts, spread over the file")
     parser.add_argument("-n", type=int, default=256, help="tokens of an answer at most")
-    parser.add_argument("--blocks", default="4,8,16", help="ours: widths, auto")
+    parser.add_argument("--blocks", default="4,8,16,auto", help="ours: widths, auto")
     parser.add_argument("--n-max", default="3,7,15", help="the server's drafts")
     parser.add_argument("--p-min", default="0,0.5,0.75", help="the server's")
     parser.add_argument("--sequences", default="1", help="answers at once, such as 1,8,32")
@@ -201,6 +209,7 @@ def main() -> None:
     args = parser.parse_args()
     curve = dflash_gguf.Simulation().curve() if args.simulate else None
     with tempfile.TemporaryDirectory() as scratch:
+        os.environ["DFLASH_GGUF_CACHE"] = scratch  # what was learnt before this run does not count
         server = args.server
         if args.sdist is not None:
             server = build(args.sdist, Path(scratch), "llama-server")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from .support.random_pairs import Pair
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 TASK: dict[str, Any] = {
@@ -38,24 +43,26 @@ def peers(arms: ModuleType) -> ModuleType:
 
 
 def reply(arms: ModuleType, count: int, last: float, seconds: float, expected: float = 0) -> Any:
-    return arms.Reply([1] * (count + 1), last, seconds, 0, 0, expected)
+    return arms.Reply([1] * (count + 1), last, seconds, count, count, 0, 0, expected)
 
 
 def test_one_answer_counts_from_its_first_token(arms: ModuleType) -> None:
-    assert arms.measured([reply(arms, 50, 7.0, 2.0)]) == (50, 2.0)
-    assert arms.measured([reply(arms, 0, 7.0, 0.0)]) == (0, 0.0)
+    batch = arms.after_prompts([reply(arms, 50, 7.0, 2.0)])
+    assert (batch.tokens, batch.seconds) == (50, 2.0)
+    batch = arms.after_prompts([reply(arms, 0, 7.0, 0.0)])
+    assert (batch.tokens, batch.seconds) == (0, 0.0)
 
 
-def test_several_answers_count_after_all_have_begun(arms: ModuleType) -> None:
+def test_several_answers_of_the_server_count_after_all_have_begun(arms: ModuleType) -> None:
     # from 2 to 6, from 4 to 8, from 1 to 3: no prompt is read after 4
     replies = [
         reply(arms, 40, 6.0, 4.0),
         reply(arms, 60, 8.0, 4.0),
         reply(arms, 20, 3.0, 2.0),
     ]
-    tokens, seconds = arms.measured(replies)
-    assert seconds == 4.0
-    assert tokens == pytest.approx(20 + 60)
+    batch = arms.after_prompts(replies)
+    assert batch.seconds == 4.0
+    assert batch.tokens == pytest.approx(20 + 60)
 
 
 def test_ratios_are_medians_of_each_pass_and_void_when_builds_differ(
@@ -86,8 +93,9 @@ def test_simulated_speed_is_that_of_the_expected_tokens(
     arms: ModuleType, peers: ModuleType
 ) -> None:
     row = peers.Row(None)
-    row.add([[reply(arms, 50, 7.0, 2.0, expected=75)]], simulated=True)
-    row.add([[reply(arms, 50, 7.0, 2.0, expected=75)]], simulated=False)
+    batch = arms.after_prompts([reply(arms, 50, 7.0, 2.0, expected=75)])
+    row.add([batch], simulated=True)
+    row.add([batch], simulated=False)
     assert row.speeds == [37.5, 25.0]
     assert row.lucky == [25.0, 25.0]
 
@@ -136,13 +144,14 @@ def test_the_server_is_asked_for_the_same_and_its_timings_are_read(
             "draft_n_accepted": 4,
         },
     }
-    replies = peer.answer([[1, 2], [3]])
+    batch = peer.answer([[1, 2], [3]])
     assert [asked["prompt"] for asked in sorted(Server.asked, key=str)] == [[1, 2], [3]]
     for asked in Server.asked:
         assert asked["path"] == "/completion"
         assert (asked["n_predict"], asked["temperature"]) == (40, 0)
         assert (asked["ignore_eos"], asked["cache_prompt"]) == (True, False)
-    for got in replies:
+    assert len(batch.replies) == 2
+    for got in batch.replies:
         assert (got.tokens, got.count) == ([5, 6, 7, 8, 9, 10, 11], 6)
         assert (got.seconds, got.drafted, got.accepted) == (0.25, 6, 4)
         # two rounds of three drafts
@@ -159,3 +168,52 @@ def test_the_servers_command_says_all_that_is_compared(arms: ModuleType) -> None
     ):
         assert part in line
     assert "--spec" not in " ".join(arms.Peer(arms.Task(**TASK), Path("x"))._command())
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_our_time_is_that_without_reading_prompts(
+    arms: ModuleType, dense: Pair, number: int
+) -> None:
+    task = arms.Task(
+        **{**TASK, "target": dense.target, "draft": dense.draft, "threads": 1, "survival": None},
+    )
+    task = replace(task, sequences=number)
+    with closing(arms.Ours(task, 4)) as ours:
+        begun = time.perf_counter()
+        batch = ours.answer([[k + 1] * (200 + k) for k in range(number)])
+        wall = time.perf_counter() - begun
+        times = ours.engine.times()
+    assert batch.tokens == sum(len(reply.tokens) - 1 for reply in batch.replies) == 39 * number
+    assert [reply.rounds for reply in batch.replies] == [
+        39 - reply.accepted for reply in batch.replies
+    ]
+    assert batch.seconds <= wall - times["prefill"]
+    assert batch.seconds >= 0.9 * (times["total"] - times["prefill"])
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_the_floor_does_as_many_rounds_and_tokens(
+    arms: ModuleType, hybrid: Pair, width: int
+) -> None:
+    floors = importlib.import_module("floor_arm")
+    files = {"target": hybrid.target, "draft": hybrid.draft}
+    task = arms.Task(**{**TASK, **files, "threads": 1, "survival": None})
+    count = 45 if width > 1 else 20
+    like = [reply(arms, count, 0, 0), reply(arms, count, 0, 0)]
+    like = [replace(each, rounds=20) for each in like]
+    asked = []
+    with closing(floors.Floor(task, width, lambda: like)) as floor:
+        original = floors.core().bare_rounds
+        floors.core().bare_rounds = lambda *files, **plan: (
+            asked.append(plan) or original(*files, **plan)
+        )
+        try:
+            batch = floor.answer([[1] * 30, [1] * 50])
+        finally:
+            floors.core().bare_rounds = original
+    assert batch.seconds > 0
+    assert batch.tokens == 2 * count
+    assert sum(plan["rounds"] for plan in asked) == 20
+    assert sum(plan["rounds"] * plan["kept"] for plan in asked) == count
+    for plan in asked:
+        assert (plan["context"], plan["width"], plan["sequences"]) == (40, width, 2)
