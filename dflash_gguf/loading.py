@@ -279,6 +279,7 @@ def _steer(
             "files": [identity(file) for file in files],
             "devices": [device.name for device in devices()],
             "threads": options.threads or default_threads(),
+            "simulated": options.simulate is not None,  # its outcomes are not the drafter's
             **{f.name: getattr(options, f.name) for f in fields(Options) if f.name not in ignored},
         }
     )

@@ -10,6 +10,7 @@ import pytest
 
 import dflash_gguf
 from dflash_gguf import Answer, Simulation, Stats, UsageError
+from dflash_gguf.draft_file import cache_folder
 from dflash_gguf.shapes import write_shape
 from dflash_gguf.simulation import GSM8K, SURVIVAL
 
@@ -111,6 +112,12 @@ def test_a_simulation_needs_a_drafter(mini: Pair) -> None:
         dflash_gguf.load(mini.target, simulate=Simulation(), **QUICK)
     with pytest.raises(UsageError, match=r"expected a dflash_gguf\.Simulation"):
         dflash_gguf.load(mini.target, mini.draft, simulate=[0.5], **QUICK)
+
+
+def test_what_is_learnt_of_a_simulation_is_kept_apart(mini: Pair) -> None:
+    for simulate, known in ((Simulation(), 1), (None, 2), (Simulation(), 2)):
+        dflash_gguf.load(mini.target, mini.draft, simulate=simulate, **QUICK).close()
+        assert len(list((cache_folder() / "costs").iterdir())) == known
 
 
 def test_many_sequences_share_the_draws(tmp_path: Path) -> None:
