@@ -22,6 +22,12 @@ Calibration calibration(const std::vector<CostRow> & points, int depth,
 } // namespace
 
 void bind_session(py::module_ & m) {
+    py::class_<GrammarText>(m, "GrammarText")
+        .def(py::init([](std::string gbnf, std::unordered_set<Token> tokens, bool any_token) {
+                 return GrammarText{std::move(gbnf), std::move(tokens), any_token};
+             }),
+             py::arg("gbnf") = "", py::arg("tokens") = std::unordered_set<Token>{},
+             py::arg("any_token") = false);
     py::class_<Counters>(m, "Counters")
         .def_readonly("prompt_tokens", &Counters::prompt_tokens)
         .def_readonly("reused_tokens", &Counters::reused_tokens)
@@ -70,14 +76,14 @@ void bind_session(py::module_ & m) {
             "add",
             [](Session & session, std::vector<Token> prompt, int max_tokens, int block,
                std::unordered_set<Token> stops, std::vector<std::string> stop_strings,
-               const Sampling & sampling, int logprobs, int border) {
+               const Sampling & sampling, int logprobs, int border, const GrammarText & grammar) {
                 return session.add(std::move(prompt),
                                    {max_tokens, block, std::move(stops), std::move(stop_strings), logprobs},
-                                   sampling, border);
+                                   sampling, border, grammar);
             },
             py::arg("prompt"), py::kw_only(), py::arg("max_tokens"), py::arg("block"), py::arg("stops"),
             py::arg("stop_strings") = std::vector<std::string>{}, py::arg("sampling") = Sampling{},
-            py::arg("logprobs") = -1, py::arg("border") = -1)
+            py::arg("logprobs") = -1, py::arg("border") = -1, py::arg("grammar") = GrammarText{})
         .def(
             "steer",
             [](Session & session, const std::vector<CostRow> & points, int depth,

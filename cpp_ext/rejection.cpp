@@ -14,12 +14,15 @@ Accepted accept_drawn(const std::vector<Token> & drafted, const std::vector<Dist
         const Distribution certain =
             static_cast<size_t>(i) < q.size() ? Distribution() : Distribution::certain(token);
         const Distribution & drawn = certain.empty() ? q[static_cast<size_t>(i)] : certain;
-        if (drawing.stays(i) * drawn.of(token) < p.of(token)) {
-            continue;
+        const bool stays = drawing.stays(i) * drawn.of(token) < p.of(token);
+        const Token other = stays ? token : p.residual(drawn, drawing.replacement(i));
+        if (other < 0) { // nothing is left where p and q are the same but for rounding
+            return {i, drawing.choose(i)};
         }
-        const Token other = p.residual(drawn, drawing.replacement(i));
-        // nothing is left where p and q are the same but for rounding
-        return {i, other >= 0 ? other : drawing.choose(i)};
+        const Token settled = drawing.settle ? drawing.settle(i, other) : other;
+        if (!stays || settled != token) {
+            return {i, settled};
+        }
     }
     return {n, drawing.choose(n)};
 }

@@ -16,6 +16,9 @@ struct Drawing {
     std::function<Token(int)> choose;        // the target's own draw from row i
     std::function<double(int)> stays;        // uniform in (0, 1), one for each row
     std::function<double(int)> replacement;  // likewise, and independent of it
+    // The token to write for one drawn from row i, another one where that is forbidden. Empty: the token.
+    // `choose` settles its own.
+    std::function<Token(int, Token)> settle = {};
 };
 
 // Drafted token i, a sample of q[i], stays with probability min(1, p / q); the first that does not is

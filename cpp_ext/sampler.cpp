@@ -1,6 +1,7 @@
 #include "sampler.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace dflash {
 
@@ -33,10 +34,28 @@ Token Sampler::draw(const float * logits, int n, std::uint64_t stream) const {
     return pick.token();
 }
 
-Token Sampler::draft(const Row & row, bool lasting, std::vector<Distribution> & q) const {
-    if (!rejects()) {
+Token Sampler::draft(const Row & row, bool lasting, std::vector<Distribution> & q) {
+    if (rejects()) {
+        return drafted(row, lasting, q);
+    }
+    if (!grammar_) {
         return choose(row);
     }
+    if (row.n_after == 0) {
+        ahead_ = std::make_unique<Grammar>(*grammar_);
+    } else if (!ahead_) {
+        return -1;
+    }
+    const Token token = allowed(row, *ahead_, choose(row));
+    if (token < 0 || ahead_->ends(token)) {
+        ahead_.reset(); // nothing can follow
+    } else {
+        ahead_->advance(token);
+    }
+    return token;
+}
+
+Token Sampler::drafted(const Row & row, bool lasting, std::vector<Distribution> & q) const {
     const float * logits = changed(row);
     const std::uint64_t stream = stream_of(sampling_.seed, row.position, Purpose::draft);
     if (!sampling_.narrows()) {
@@ -54,6 +73,68 @@ Token Sampler::draft(const Row & row, bool lasting, std::vector<Distribution> & 
     }
     q.push_back(Distribution::among(kept, sampling_.temperature));
     return pick.token();
+}
+
+Token Sampler::settle(const Row & row, Token drawn) {
+    if (!grammar_) {
+        return drawn;
+    }
+    const Token token = allowed(row, *grammar_, drawn);
+    if (token >= 0) {
+        grammar_->advance(token);
+    }
+    return token;
+}
+
+Token Sampler::allowed(const Row & row, const Grammar & grammar, Token drawn) const {
+    return drawn < 0 || grammar.allows(drawn) ? drawn : redraw(row, grammar);
+}
+
+Token Sampler::redraw(const Row & row, const Grammar & grammar) const {
+    const float * logits = changed(row);
+    const bool greedy = sampling_.temperature <= 0;
+    const std::uint64_t stream = stream_of(sampling_.seed, row.position);
+    const auto best = [&](const std::vector<Candidate> & candidates) {
+        GumbelMax pick(stream, sampling_.temperature);
+        Candidate top{-1, -INFINITY};
+        for (const Candidate & candidate : candidates) {
+            if (!greedy) {
+                pick.see(candidate.token, candidate.logit);
+            }
+            top = top.token < 0 || before(candidate, top) ? candidate : top;
+        }
+        return greedy ? top.token : pick.token();
+    };
+    // A few first: testing all tokens of a large vocabulary takes as long as decoding one.
+    std::vector<Candidate> few;
+    if (sampling_.narrows() && !greedy) {
+        few = filtered(logits, row.n, sampling_);
+    } else if (greedy) {
+        few = largest(logits, row.n, 64);
+    } else {
+        scores_.resize(static_cast<size_t>(row.n));
+        for (Token token = 0; token < row.n; ++token) {
+            scores_[static_cast<size_t>(token)] = static_cast<float>(
+                logits[token] / sampling_.temperature - std::log(-std::log(uniform(stream, token))));
+        }
+        few = largest(scores_.data(), row.n, 64);
+        for (Candidate & candidate : few) {
+            candidate.logit = logits[candidate.token];
+        }
+    }
+    grammar.keep_allowed(few);
+    if (!few.empty()) {
+        return best(few);
+    }
+    std::vector<Candidate> all = grammar.allowed(logits, row.n);
+    if (!sampling_.narrows() || greedy) {
+        return best(all);
+    }
+    scores_.assign(static_cast<size_t>(row.n), -INFINITY);
+    for (const Candidate & candidate : all) {
+        scores_[static_cast<size_t>(candidate.token)] = candidate.logit;
+    }
+    return draw(scores_.data(), row.n, stream);
 }
 
 Distribution Sampler::distribution(const Row & row) const {
@@ -92,6 +173,11 @@ const float * Sampler::changed(const Row & row) const {
 }
 
 std::string Sampler::why_nothing() const {
+    const bool bans = !sampling_.bias.empty();
+    if (grammar_) {
+        return std::string("the grammar allows no token here that the model has") +
+               (bans ? " and logit_bias does not ban" : "");
+    }
     return "logit_bias bans every token that the target could write; ban fewer";
 }
 

@@ -6,6 +6,7 @@
 
 #include "distribution.h"
 #include "filters.h"
+#include "grammar.h"
 #include "noise.h"
 
 #include <cstdint>
@@ -26,18 +27,26 @@ struct Row {
 class Sampler {
   public:
     Sampler() = default; // greedy
-    Sampler(Sampling sampling, const std::vector<Token> & prompt)
-        : sampling_(std::move(sampling)), text_(prompt) {}
+    // grammar: what the text must keep to; null: anything.
+    Sampler(Sampling sampling, const std::vector<Token> & prompt, std::unique_ptr<Grammar> grammar = nullptr)
+        : sampling_(std::move(sampling)), text_(prompt), grammar_(std::move(grammar)) {}
 
     // Whether drafted tokens are accepted by rejection sampling.
     bool rejects() const { return sampling_.draft == DraftSampling::rejection && sampling_.temperature > 0; }
 
-    // The target's token. -1 if no logit is a number or all are banned.
+    // The target's token, grammars aside. -1 if no logit is a number or all are banned.
     Token choose(const Row & row) const;
 
-    // A draft's token from its own logits; -1 as above. With rejection sampling what it was drawn with is
-    // appended to q: it points into the logits if these are lasting.
-    Token draft(const Row & row, bool lasting, std::vector<Distribution> & q) const;
+    // The token to write where `drawn` came out of `choose` or another draw from the same distribution:
+    // itself, or where the grammar forbids it a draw from what that leaves of the candidates, and of all
+    // tokens if it leaves none. The grammar goes on with it, so the rows of a text must be settled in order,
+    // each once. -1 if nothing is left.
+    Token settle(const Row & row, Token drawn);
+
+    // A draft's token from its own logits; -1 as above, or if the text must end here. With rejection sampling
+    // what it was drawn with is appended to q, which points into the logits if these are lasting. Otherwise
+    // it keeps to the grammar, from where the text is when the first row is drafted.
+    Token draft(const Row & row, bool lasting, std::vector<Distribution> & q);
 
     // What `choose` draws from, at a temperature above 0.
     Distribution distribution(const Row & row) const;
@@ -51,7 +60,9 @@ class Sampler {
     std::string why_nothing() const;
 
     // Whether it is the most likely token, whatever the text and the position.
-    bool takes_the_best() const { return sampling_.temperature <= 0 && !sampling_.changes_logits(); }
+    bool takes_the_best() const {
+        return sampling_.temperature <= 0 && !sampling_.changes_logits() && !grammar_;
+    }
 
     // The text has grown.
     void accept(const std::vector<Token> & tokens);
@@ -59,12 +70,18 @@ class Sampler {
   private:
     const float * changed(const Row & row) const;
     Token draw(const float * logits, int n, std::uint64_t stream) const;
+    Token drafted(const Row & row, bool lasting, std::vector<Distribution> & q) const;
+    Token allowed(const Row & row, const Grammar & grammar, Token drawn) const;
+    Token redraw(const Row & row, const Grammar & grammar) const;
 
     Sampling sampling_;
     std::vector<Token> text_;
+    std::unique_ptr<Grammar> grammar_; // after text_
+    std::unique_ptr<Grammar> ahead_;   // after the tokens drafted so far
     // kept from row to row, so that none allocates
     mutable std::vector<float> own_;
     mutable std::vector<Token> recent_;
+    mutable std::vector<float> scores_;
 };
 
 } // namespace dflash

@@ -38,7 +38,8 @@ Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafte
     ends_.insert(ends.begin(), ends.end());
 }
 
-llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sampling, int border) {
+llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sampling, int border,
+                          const GrammarText & grammar) {
     const int n_vocab = target_->context().model().n_vocab();
     const int n_prompt = static_cast<int>(prompt.size());
     require(n_prompt > 0, "the prompt is empty");
@@ -70,10 +71,16 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
     }
     require(id < target_->context().params().n_seq,
             "all " + std::to_string(target_->context().params().n_seq) + " sequences are in use");
+    std::unique_ptr<Grammar> rules;
+    if (!grammar.gbnf.empty()) {
+        const llama_vocab * vocab = target_->context().model().vocab();
+        first_bytes_ = first_bytes_ ? first_bytes_ : std::make_shared<FirstBytes>(vocab);
+        rules = std::make_unique<Grammar>(vocab, first_bytes_, grammar);
+    }
     Sequence & sequence = sequences_[id];
     sequence.id = id;
     sequence.counters.prompt_tokens = n_prompt;
-    sequence.sampler = Sampler(std::move(sampling), prompt);
+    sequence.sampler = Sampler(std::move(sampling), prompt, std::move(rules));
     // the last token is read again for its logits if the same prompt comes twice
     sequence.border = border < 0 ? n_prompt - 1 : std::min(border, n_prompt - 1);
     sequence.prompt = std::move(prompt);

@@ -52,8 +52,10 @@ class Session {
     // Queue a prompt; returns the sequence's id. border: how many of its tokens a later prompt is likely to
     // begin with, where a state is kept if the target cannot go back; -1: all but the last. Throws
     // std::invalid_argument, naming the numbers, for a prompt that is empty, holds an unknown token or leaves
-    // no room in the context, a block or border out of range, or when every sequence is taken.
-    llama_seq_id add(std::vector<Token> prompt, Limits limits, Sampling sampling = {}, int border = -1);
+    // no room in the context, a block or border out of range, a grammar that llama.cpp does not take, or when
+    // every sequence is taken.
+    llama_seq_id add(std::vector<Token> prompt, Limits limits, Sampling sampling = {}, int border = -1,
+                     const GrammarText & grammar = {});
 
     // One prefill chunk of the first waiting sequence, if any, then one round of all that decode.
     // Finished sequences stay, idle, until removed.
@@ -119,6 +121,7 @@ class Session {
     std::pair<int, int> last_shape_{0, 0}; // sequences and rows of the last decode
     llama_seq_id probed_ = -1;             // the sequence that was drafted for last to see how it goes
     PrefixStore prefixes_;
+    std::shared_ptr<const FirstBytes> first_bytes_; // of the vocabulary, once a grammar was asked for
 };
 
 } // namespace dflash

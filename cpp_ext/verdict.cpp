@@ -8,7 +8,7 @@ namespace dflash {
 
 namespace {
 
-Accepted accepted(const Sampler & sampler, const DraftRequest & request, const std::function<Row(int)> & row,
+Accepted accepted(Sampler & sampler, const DraftRequest & request, const std::function<Row(int)> & row,
                   const std::function<Token(int)> & choose) {
     if (!sampler.rejects()) {
         return accept_greedy(request.drafted, choose);
@@ -17,7 +17,8 @@ Accepted accepted(const Sampler & sampler, const DraftRequest & request, const s
     return accept_drawn(request.drafted, request.q,
                         {[&](int i) { return sampler.distribution(row(i)); }, choose,
                          [&](int i) { return at(i, Purpose::accept); },
-                         [&](int i) { return at(i, Purpose::residual); }});
+                         [&](int i) { return at(i, Purpose::residual); },
+                         [&](int i, Token token) { return sampler.settle(row(i), token); }});
 }
 
 } // namespace
@@ -30,7 +31,7 @@ Verdict judge(Sampler & sampler, const DraftRequest & request, int n_vocab,
     const auto choose = [&](int i) {
         const Token before = i > 0 ? drafted[static_cast<size_t>(i) - 1] : request.anchor;
         // the text ends there: what would follow is cut off
-        return i > 0 && stops.count(before) != 0 ? before : sampler.choose(row(i));
+        return i > 0 && stops.count(before) != 0 ? before : sampler.settle(row(i), sampler.choose(row(i)));
     };
     const Accepted taken =
         forced ? Accepted{*forced, choose(*forced)} : accepted(sampler, request, row, choose);

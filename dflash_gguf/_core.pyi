@@ -279,6 +279,11 @@ class KeptPrefix:
         points: Sequence[tuple[int, bytes, bytes]],
     ) -> None: ...
 
+class GrammarText:
+    def __init__(
+        self, gbnf: str = "", tokens: Iterable[int] = ..., any_token: bool = False
+    ) -> None: ...
+
 class Session:
     n_ctx: int
     max_block: int
@@ -308,6 +313,7 @@ class Session:
         sampling: Sampling = ...,
         logprobs: int = -1,
         border: int = -1,
+        grammar: GrammarText = ...,
     ) -> int: ...
     def steer(
         self,

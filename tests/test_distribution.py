@@ -77,7 +77,7 @@ class Texts:
                 if (
                     script is not None
                 ):  # what is drafted is unlikely, and the same whatever went before
-                    script.script(number, PROMPT + [WORDS[started % 3]] + WORDS[3:], [3])
+                    script.script(number, [*PROMPT, WORDS[started % 3], *WORDS[3:]], [3])
                 texts[number] = []
                 started += 1
             for output in session.step():

@@ -1,0 +1,398 @@
+"""Checks of GBNF grammars, with line numbers, before llama.cpp sees them.
+
+llama.cpp prints a bad grammar's faults to stderr, runs out of memory on some and out of stack on others. This
+walks the text as its parser does (src/llama-grammar.cpp), builds nothing, and refuses by name what it would not
+survive or would quietly take for something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ._native import core
+from .errors import UsageError
+from .json_schema import schema_to_gbnf
+
+if TYPE_CHECKING:
+    from . import _core
+
+_MAX_REPEATS = 2000  # llama.cpp takes more as "without end"
+_MAX_ELEMENTS = 200_000
+_MAX_DEPTH = 128
+_WORD = re.compile(r"[a-zA-Z0-9-]+")
+_SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
+_SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
+_REPEAT = re.compile(r"\{[ \t]*(\d+)[ \t]*(,?)[ \t]*(\d*)[ \t]*\}")
+_TOKEN = re.compile(r"<\[(\d+)\]>|<[^>]*>")
+_ESCAPES = {"t": 9, "r": 13, "n": 10, "\\": 92, '"': 34, "[": 91, "]": 93, "-": 45}
+_HEX = {"x": 2, "u": 4, "U": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar that has been checked.
+
+    Attributes:
+        text: the GBNF.
+        tokens: ids of the tokens that it names, as <[7]> or <name>.
+        any_token: it excludes tokens (!<name>), so that all others are meant.
+    """
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    any_token: bool = False
+
+
+@dataclass(slots=True)
+class _Item:
+    """A part of an alternative: what it refers to, and whether it may be empty by itself."""
+
+    elements: int = 1
+    nullable: bool = False
+    rule: str | None = None
+    choices: list[list[_Item]] = field(default_factory=list)  # of a group
+
+
+def requested(
+    model: _core.Model, grammar: str | None, json_schema: Mapping[str, Any] | str | bool | None
+) -> _core.GrammarText:
+    """Return what a request's text must keep to, as the engine takes it; empty if it asks for nothing.
+
+    Raises UsageError for both at once, or if either is broken.
+    """
+    if grammar is None and json_schema is None:
+        return core().GrammarText()
+    if grammar is not None and json_schema is not None:
+        text = "both a grammar and a JSON schema are given; expected one of them"
+        raise UsageError(text)
+    name = "the grammar" if grammar is not None else "the JSON schema's grammar"
+    text = grammar if grammar is not None else schema_to_gbnf(json_schema)  # type: ignore[arg-type]
+    found = check_grammar(text, model.n_vocab, lambda t: model.tokenize(t, False, True), name)
+    return core().GrammarText(found.text, found.tokens, found.any_token)
+
+
+def check_grammar(
+    text: str, n_vocab: int, tokenize: Callable[[str], list[int]], name: str = "the grammar"
+) -> Grammar:
+    """Return the grammar, ready for the engine.
+
+    Args:
+        text: GBNF, as in llama.cpp's grammars/README.md, with a rule `root`.
+        n_vocab: tokens of the vocabulary it is for.
+        tokenize: ids of a text, its special tokens parsed.
+        name: what to call it in errors.
+
+    Raises UsageError naming the line and what is wrong there.
+    """
+    if not isinstance(text, str):
+        problem = f"{name} is {type(text).__name__}; expected GBNF text"
+        raise UsageError(problem)
+    return _Reader(text, n_vocab, tokenize, name).read()
+
+
+class _Reader:
+    def __init__(
+        self, text: str, n_vocab: int, tokenize: Callable[[str], list[int]], name: str
+    ) -> None:
+        self.text, self.at, self.name = text, 0, name
+        self.n_vocab, self.tokenize = n_vocab, tokenize
+        self.rules: dict[str, list[list[_Item]]] = {}
+        self.lines: dict[str, int] = {}  # where a rule is first named
+        self.defined: dict[str, int] = {}
+        self.made = 0  # rules that llama.cpp makes for groups and repeats
+        self.elements = 0
+        self.tokens: list[int] = []
+        self.any_token = False
+
+    def read(self) -> Grammar:
+        if "\0" in self.text:
+            self.at = self.text.index("\0")
+            self.refuse("a NUL character, which ends the text for llama.cpp; take it out")
+        try:
+            self.text.encode()
+        except UnicodeEncodeError as error:
+            self.at = error.start
+            self.refuse("half of a surrogate pair, which no text holds")
+        self.skip(lines=True)
+        while self.at < len(self.text):
+            self.rule()
+        if "root" not in self.rules:
+            text = f"{self.name} has no rule 'root', with which a text must begin; add root ::= ..."
+            raise UsageError(text)
+        for rule, line in self.lines.items():
+            if rule not in self.rules:
+                text = f"{self.name}, line {line}: rule '{rule}' is not defined"
+                raise UsageError(text)
+        _refuse_left_recursion(self)
+        return Grammar(self.text, tuple(self.tokens), self.any_token)
+
+    def refuse(self, problem: str) -> NoReturn:
+        line = self.text.count("\n", 0, self.at) + 1
+        text = f"{self.name}, line {line}: {problem}"
+        raise UsageError(text)
+
+    def found(self) -> str:
+        return repr(self.text[self.at]) if self.at < len(self.text) else "the end"
+
+    def skip(self, *, lines: bool) -> None:
+        match = (_SPACE_AND_LINES if lines else _SPACE).match(self.text, self.at)
+        self.at = match.end() if match else self.at
+
+    def peek(self, count: int = 1) -> str:
+        return self.text[self.at : self.at + count]
+
+    def rule(self) -> None:
+        match = _WORD.match(self.text, self.at)
+        if match is None:
+            self.refuse(f"expected a rule's name, found {self.found()}")
+        line, name = self.text.count("\n", 0, self.at) + 1, match[0]
+        if name in self.defined:
+            self.refuse(f"rule '{name}' is defined again, first on line {self.defined[name]}")
+        self.defined[name] = line
+        self.lines.setdefault(name, line)
+        self.at = match.end()
+        self.skip(lines=False)
+        if self.peek(3) != "::=":
+            self.refuse(f"expected ::= after the name '{name}', found {self.found()}")
+        self.at += 3
+        self.skip(lines=True)
+        self.rules[name] = self.alternatives(0)
+        if self.peek() not in {"", "\r", "\n"}:
+            self.refuse(f"expected a part of rule '{name}' or the line's end, found {self.found()}")
+        self.skip(lines=True)
+
+    def alternatives(self, depth: int) -> list[list[_Item]]:
+        if depth > _MAX_DEPTH:
+            self.refuse(f"groups are nested more than {_MAX_DEPTH} deep")
+        found = [self.sequence(depth)]
+        while self.peek() == "|":
+            self.at += 1
+            self.skip(lines=True)
+            found.append(self.sequence(depth))
+        return found
+
+    def sequence(self, depth: int) -> list[_Item]:
+        items: list[_Item] = []
+        rules_of_last = 1  # how llama.cpp counts what a repeat multiplies
+        while char := self.peek():
+            if char in "*+?{":
+                if not items:
+                    self.refuse(f"nothing stands before {char} that could be repeated")
+                rules_of_last = self.repeat(items, rules_of_last)
+            elif (item := self.item()) is not None:
+                before = self.made + len(self.lines)
+                if char == "(":
+                    item.choices = self.alternatives(depth + 1)
+                    if self.peek() != ")":
+                        self.refuse(f"expected a closing parenthesis, found {self.found()}")
+                    self.at += 1
+                    self.made += 1
+                rules_of_last = max(1, self.made + len(self.lines) - before)
+                items.append(item)
+            else:
+                break
+            self.count(items[-1].elements)
+            self.skip(lines=depth > 0)
+        return items
+
+    def count(self, elements: int) -> None:
+        self.elements += elements
+        if self.elements > _MAX_ELEMENTS:
+            self.refuse(
+                f"with its repeats the grammar has over {_MAX_ELEMENTS} parts; make it smaller"
+            )
+
+    def item(self) -> _Item | None:
+        """Read an item, of a group its parenthesis; None where there is none."""
+        char = self.peek()
+        if char == '"':
+            return self.literal()
+        if char == "[":
+            return self.characters()
+        if char in "<!":
+            return self.token()
+        if char == "(":
+            self.at += 1
+            self.skip(lines=True)
+            return _Item()
+        if char == ".":
+            self.at += 1
+            return _Item()
+        return self.reference()
+
+    def reference(self) -> _Item | None:
+        match = _WORD.match(self.text, self.at)
+        if match is None:
+            return None
+        self.lines.setdefault(match[0], self.text.count("\n", 0, self.at) + 1)
+        self.at = match.end()
+        return _Item(rule=match[0])
+
+    def literal(self) -> _Item:
+        self.at += 1
+        elements = 0
+        while self.peek() != '"':
+            self.character("a closing quote")
+            elements += 1
+        self.at += 1
+        return _Item(elements, nullable=elements == 0)
+
+    def characters(self) -> _Item:
+        self.at += 1
+        if self.peek() == "^":
+            self.at += 1
+        elements = 0
+        while self.peek() != "]":
+            low = self.character("a closing bracket")
+            elements += 1
+            if self.peek() == "-" and self.peek(2) != "-]":
+                self.at += 1
+                high = self.character("the end of a range")
+                elements += 1
+                if high < low:
+                    self.refuse("a range of characters runs backwards")
+        if elements == 0:
+            self.refuse("brackets without characters")
+        self.at += 1
+        return _Item(elements)
+
+    def character(self, wanted: str) -> int:
+        char = self.peek()
+        if not char:
+            self.refuse(f"expected {wanted}, found the end")
+        self.at += 1
+        if char != "\\":
+            return ord(char)
+        kind = self.peek()
+        self.at += 1
+        if kind in _HEX and kind:
+            digits = self.peek(_HEX[kind])
+            if len(digits) < _HEX[kind] or re.search("[^0-9a-fA-F]", digits):
+                self.refuse(f"expected {_HEX[kind]} hexadecimal digits after \\{kind}")
+            self.at += _HEX[kind]
+            code = int(digits, 16)
+            if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
+                self.refuse(
+                    f"\\{kind}{digits} is no character; write those past U+FFFF as \\U0001F600"
+                )
+            return code
+        if kind not in _ESCAPES or not kind:
+            self.refuse(
+                f'unknown escape \\{kind}; expected one of \\x \\u \\U \\t \\r \\n \\\\ \\" \\[ \\] \\-'
+            )
+        return _ESCAPES[kind]
+
+    def token(self) -> _Item:
+        if self.peek() == "!":
+            self.any_token = True
+            self.at += 1
+        match = _TOKEN.match(self.text, self.at)
+        if match is None:
+            self.refuse(f"expected a token as <name> or <[id]>, found {self.found()}")
+        if match[1] is None:
+            ids = self.tokenize(match[0])
+            if len(ids) != 1:
+                self.refuse(f"{match[0]} is {len(ids)} tokens of this model, expected one")
+        else:
+            ids = [int(match[1])]
+            if ids[0] >= self.n_vocab:
+                self.refuse(f"{match[0]} is outside the vocabulary of {self.n_vocab}")
+        self.tokens += ids
+        self.at = match.end()
+        return _Item()
+
+    def repeat(self, items: list[_Item], rules_of_last: int) -> int:
+        """Read a repeat and apply it to the last item; return the rules that it then stands for."""
+        char = self.peek()
+        if char == "{":
+            match = _REPEAT.match(self.text, self.at)
+            if match is None:
+                self.refuse("expected a repeat such as {3}, {2,} or {2,5}")
+            least = int(match[1])
+            most = int(match[3]) if match[3] else (None if match[2] else least)
+            self.at = match.end()
+        else:
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
+            self.at += 1
+        if most is not None and most < least:
+            self.refuse(f"a repeat of at least {least} and at most {most}")
+        total = most or least or 1
+        if max(least, most or 0) > _MAX_REPEATS or rules_of_last * total > _MAX_REPEATS:
+            self.refuse(f"a repeat that llama.cpp cannot hold; it goes up to {_MAX_REPEATS}")
+        last = items[-1]
+        optional = 1 if most is None else most - least
+        self.made += optional
+        inner = _Item(last.elements, last.nullable, last.rule, last.choices)
+        again = [_Item(1, nullable=True)] if most is None else []
+        items[-1] = _Item(
+            (last.elements + 2) * (least + optional),
+            nullable=least == 0 or last.nullable,
+            choices=[[inner, *again]],
+        )
+        return rules_of_last * total
+
+
+def _refuse_left_recursion(reader: _Reader) -> None:
+    """Refuse rules that come back to themselves without a character, with something left to do after it.
+
+    llama.cpp looks for left recursion too, but not through rules that may be empty only by others; such a
+    grammar makes it fill the memory.
+    """
+    nullable: set[str] = set()
+
+    def empty(item: _Item) -> bool:
+        if item.nullable or item.rule in nullable:
+            return True
+        return any(all(map(empty, choice)) for choice in item.choices)
+
+    while True:
+        more = {
+            name
+            for name, choices in reader.rules.items()
+            if any(all(map(empty, choice)) for choice in choices)
+        }
+        if more == nullable:
+            break
+        nullable = more
+    firsts = {name: _firsts(choices, empty) for name, choices in reader.rules.items()}
+    reach = {name: _reachable(name, firsts) for name in firsts}
+    for name, edges in firsts.items():
+        for other, rest in edges.items():
+            if rest and (name == other or name in reach[other]):
+                text = (
+                    f"{reader.name}, line {reader.defined[name]}: rule '{name}' begins with itself, which "
+                    "llama.cpp cannot do; put a character before the rule that repeats, or use * or +"
+                )
+                raise UsageError(text)
+
+
+def _firsts(choices: list[list[_Item]], empty: Callable[[_Item], bool]) -> dict[str, bool]:
+    """Rules that may come first, and whether anything is left to do after them."""
+    found: dict[str, bool] = {}
+
+    def walk(choices: list[list[_Item]], rest: bool) -> None:
+        for choice in choices:
+            for i, item in enumerate(choice):
+                after = rest or i + 1 < len(choice)
+                if item.rule is not None:
+                    found[item.rule] = found.get(item.rule, False) or after
+                walk(item.choices, after)
+                if not empty(item):
+                    break
+
+    walk(choices, False)
+    return found
+
+
+def _reachable(start: str, edges: dict[str, dict[str, bool]]) -> set[str]:
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        for other in edges[todo.pop()]:
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    return seen
