@@ -25,7 +25,7 @@ Token argmax(const float * values, int n) {
         top = values[i] > top ? values[i] : top;
     }
     const float * found = std::find(values, values + n, top);
-    return found == values + n ? -1 : static_cast<Token>(found - values);
+    return found == values + n || top == -INFINITY ? -1 : static_cast<Token>(found - values);
 }
 
 float confidence_in(const float * logits, int n, Token token) {

@@ -17,7 +17,7 @@ enum class Finish { none, stop, length, failed };
 // tokens, so more rows than tokens wanted would be thrown away.
 int plan_width(int block, int remaining);
 
-// Index of the largest of n values; NaN never wins. -1 if no value is comparable (all NaN).
+// Index of the largest of n values; NaN and -infinity never win. -1 if there are no others.
 Token argmax(const float * values, int n);
 
 // How sure logits are of a token: the chance it would have against its best rival alone, 1 / (1 + exp(-d))

@@ -3,8 +3,8 @@
 
 #include "filters.h"
 #include "llama.h"
+#include "spelling.h"
 
-#include <array>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -19,24 +19,11 @@ struct GrammarText {
     bool any_token = false;
 };
 
-// The first bytes of a vocabulary's tokens: a byte that cannot come next rules out all tokens with it.
-class FirstBytes {
-  public:
-    explicit FirstBytes(const llama_vocab * vocab);
-
-    int of(Token token) const { return of_[static_cast<size_t>(token)]; }     // -1: it spells nothing
-    Token alone(int byte) const { return alone_[static_cast<size_t>(byte)]; } // -1: no such token
-
-  private:
-    std::vector<std::int16_t> of_;
-    std::array<Token, 256> alone_;
-};
-
 class Grammar {
   public:
     // The vocabulary must live as long. Throws std::invalid_argument, with llama.cpp's words, for a text that
     // it does not take; what would end the process must have been refused before.
-    Grammar(const llama_vocab * vocab, std::shared_ptr<const FirstBytes> bytes, const GrammarText & text);
+    Grammar(const llama_vocab * vocab, std::shared_ptr<const Spelling> spelling, const GrammarText & text);
     Grammar(const Grammar & other);
     Grammar & operator=(const Grammar &) = delete;
 
@@ -55,11 +42,12 @@ class Grammar {
     void advance(Token token);
 
   private:
-    bool hidden(Token token) const;
+    bool possible(Token token) const;
     void apply(std::vector<llama_token_data> & tokens) const;
 
     const llama_vocab * vocab_;
-    std::shared_ptr<const FirstBytes> bytes_;
+    std::shared_ptr<const Spelling> spelling_;
+    Utf8 utf8_;
     std::shared_ptr<const GrammarText> text_;
     std::unique_ptr<llama_sampler, void (*)(llama_sampler *)> sampler_;
 };

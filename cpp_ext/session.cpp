@@ -74,8 +74,8 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
     std::unique_ptr<Grammar> rules;
     if (!grammar.gbnf.empty()) {
         const llama_vocab * vocab = target_->context().model().vocab();
-        first_bytes_ = first_bytes_ ? first_bytes_ : std::make_shared<FirstBytes>(vocab);
-        rules = std::make_unique<Grammar>(vocab, first_bytes_, grammar);
+        spelling_ = spelling_ ? spelling_ : std::make_shared<Spelling>(vocab);
+        rules = std::make_unique<Grammar>(vocab, spelling_, grammar);
     }
     Sequence & sequence = sequences_[id];
     sequence.id = id;

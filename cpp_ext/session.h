@@ -121,7 +121,7 @@ class Session {
     std::pair<int, int> last_shape_{0, 0}; // sequences and rows of the last decode
     llama_seq_id probed_ = -1;             // the sequence that was drafted for last to see how it goes
     PrefixStore prefixes_;
-    std::shared_ptr<const FirstBytes> first_bytes_; // of the vocabulary, once a grammar was asked for
+    std::shared_ptr<const Spelling> spelling_; // of the vocabulary, once a grammar was asked for
 };
 
 } // namespace dflash

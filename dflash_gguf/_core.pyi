@@ -280,9 +280,7 @@ class KeptPrefix:
     ) -> None: ...
 
 class GrammarText:
-    def __init__(
-        self, gbnf: str = "", tokens: Iterable[int] = ..., any_token: bool = False
-    ) -> None: ...
+    def __init__(self, gbnf: str = "", tokens: set[int] = ..., any_token: bool = False) -> None: ...
 
 class Session:
     n_ctx: int

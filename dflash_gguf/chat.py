@@ -25,6 +25,8 @@ class Turns:
     template: dict[str, Any] = field(default_factory=dict)
     sampling: Sampling | None = None
     stop: tuple[str, ...] = ()
+    grammar: str | None = None
+    json_schema: str | None = None
     quiet: bool = False
 
 
@@ -39,6 +41,8 @@ def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
         max_tokens=turns.max_tokens,
         sampling=turns.sampling,
         stop=turns.stop,
+        grammar=turns.grammar,
+        json_schema=turns.json_schema,
         template=turns.template,
     )
     warned = len(engine.warnings)

@@ -17,6 +17,7 @@ from . import engine_prefixes, openai_shape
 from ._native import core
 from .answer import Answer, Chunk, TokenLogprobs
 from .errors import DflashError, ResourceError, UsageError
+from .gbnf import requested
 from .prompt import Prompter
 from .sampling import Sampling
 from .stats import Stats, finish_reason
@@ -163,6 +164,8 @@ class Engine:
         block: int | str | None = None,
         sampling: Sampling | None = None,
         logprobs: int | None = None,
+        grammar: str | None = None,
+        json_schema: Mapping[str, Any] | str | bool | None = None,
         stop: Stop = None,
         ignore_end: bool = False,
         raw: bool = False,
@@ -177,6 +180,8 @@ class Engine:
                 default: `Engine.block`.
             sampling: how tokens are chosen; default: greedy.
             logprobs: give each token's log-probability and the alternatives, so many, in `Answer.logprobs`.
+            grammar: GBNF that the text must keep to; end tokens come only where it is complete.
+            json_schema: JSON schema, as a dictionary or as text, that the text must be a value of; True: any.
             stop: a string, or several, that end the answer, which then does not contain it. The tokens up to
                 the one that completes it are written and counted.
             ignore_end: go on after end tokens (for measurements).
@@ -203,6 +208,7 @@ class Engine:
                 sampling=chosen.native(),
                 logprobs=_alternatives(logprobs, parts.model.n_vocab),
                 border=border,
+                grammar=requested(parts.model, grammar, json_schema),
             )
         except ValueError as error:
             raise UsageError(str(error)) from None

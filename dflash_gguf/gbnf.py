@@ -71,7 +71,7 @@ def requested(
     name = "the grammar" if grammar is not None else "the JSON schema's grammar"
     text = grammar if grammar is not None else schema_to_gbnf(json_schema)  # type: ignore[arg-type]
     found = check_grammar(text, model.n_vocab, lambda t: model.tokenize(t, False, True), name)
-    return core().GrammarText(found.text, found.tokens, found.any_token)
+    return core().GrammarText(found.text, set(found.tokens), found.any_token)
 
 
 def check_grammar(

@@ -8,6 +8,7 @@ schema's: properties come in the order given, none but the declared ones where a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -100,8 +101,14 @@ class _Writer:
 
     def text(self) -> str:
         root = self.visit(self.schema, "#")
-        lines = [f"root ::= {root}", *(f"{name} ::= {rule}" for name, rule in self.rules.items())]
-        return "\n".join([*lines, *(f"{name} ::= {rule}" for name, rule in _RULES.items())]) + "\n"
+        rules = {"root": root, **self.rules}
+        todo = list(rules.values())
+        while todo:  # and those of the common ones that are asked for
+            for name in re.findall(r"[a-z]+", todo.pop()):
+                if name in _RULES and name not in rules:
+                    rules[name] = _RULES[name]
+                    todo.append(_RULES[name])
+        return "".join(f"{name} ::= {rule}\n" for name, rule in rules.items())
 
     def refuse(self, place: str, problem: str) -> NoReturn:
         text = f"the JSON schema, at {place}: {problem}"

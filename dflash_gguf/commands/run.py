@@ -97,6 +97,30 @@ def run(
             help="End the answer before this text; may be given again.", show_default=False
         ),
     ] = None,
+    draft_sampling: Annotated[
+        str,
+        typer.Option(
+            help="How drafted tokens are sampled: gumbel (with the target's own noise: a seed gives one "
+            "text) or rejection (from the draft's distribution; may keep more, and the text of a seed then "
+            "depends on the drafter and the block)."
+        ),
+    ] = "gumbel",
+    grammar: Annotated[
+        str | None,
+        typer.Option(help="GBNF that answers must keep to.", show_default=False),
+    ] = None,
+    grammar_file: Annotated[
+        Path | None, typer.Option(help="A file with such a grammar.", show_default=False)
+    ] = None,
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            "--json-schema",
+            "-j",
+            help="JSON schema that answers must be a value of; {} for any JSON.",
+            show_default=False,
+        ),
+    ] = None,
     context: Annotated[
         int,
         typer.Option(
@@ -191,7 +215,10 @@ def run(
             repeat_last_n=repeat_last_n,
             logit_bias=_biases(logit_bias or []),
             seed=None if seed == -1 else seed,
+            draft_sampling=draft_sampling,
         ),
+        grammar=_grammar(grammar, grammar_file, json_schema),
+        json_schema=json_schema,
         stop=tuple(stop or ()),
         quiet=quiet,
     )
@@ -245,6 +272,23 @@ def _width(text: str) -> int | None:
         problem = f"--block {text}: expected 1 (no drafts) or more, or auto"
         raise UsageError(problem)
     return int(text)
+
+
+def _grammar(text: str | None, path: Path | None, json_schema: str | None) -> str | None:
+    from ..errors import UsageError
+
+    given = {"--grammar": text, "--grammar-file": path, "--json-schema": json_schema}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        problem = f"{' and '.join(names)} are given; expected one of them"
+        raise UsageError(problem)
+    if path is None:
+        return text
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"--grammar-file {path}: {error}"
+        raise UsageError(problem) from None
 
 
 def _check(*, max_tokens: int, context: int) -> None:
