@@ -63,15 +63,16 @@ def requested(
 
     Raises UsageError for both at once, or if either is broken.
     """
+    native: type[_core.GrammarText] = core().GrammarText
     if grammar is None and json_schema is None:
-        return core().GrammarText()
+        return native()
     if grammar is not None and json_schema is not None:
         text = "both a grammar and a JSON schema are given; expected one of them"
         raise UsageError(text)
     name = "the grammar" if grammar is not None else "the JSON schema's grammar"
     text = grammar if grammar is not None else schema_to_gbnf(json_schema)  # type: ignore[arg-type]
     found = check_grammar(text, model.n_vocab, lambda t: model.tokenize(t, False, True), name)
-    return core().GrammarText(found.text, set(found.tokens), found.any_token)
+    return native(found.text, set(found.tokens), found.any_token)
 
 
 def check_grammar(
