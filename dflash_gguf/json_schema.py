@@ -187,7 +187,8 @@ class _Writer:
     def literals(self, schema: Mapping[str, Any], place: str) -> str:
         self.check(schema, {"const", "enum", "type"}, place)
         values = self.listed(schema, "enum", place) if "enum" in schema else [schema["const"]]
-        values = [v for v in values if "const" not in schema or _same(v, schema["const"])]
+        if "enum" in schema and "const" in schema:
+            values = [value for value in values if _same(value, schema["const"])]
         types = schema.get("type")
         if types is not None:
             types = types if isinstance(types, list) else [types]
