@@ -174,6 +174,10 @@ void Session::trim(std::vector<Turn> & turns, Round & round) const {
     }
     std::vector<std::vector<float>> confidence;
     for (const Turn & turn : turns) {
+        // Rejection sampling is exact only if which drafts are tested does not depend on what was drawn.
+        if (turn.sequence->sampler.rejects()) {
+            return;
+        }
         confidence.push_back(turn.request.confidence);
     }
     const int width = drafting_.controller()->trim(confidence, round.facts.drafted_width);
