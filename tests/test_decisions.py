@@ -89,6 +89,7 @@ def test_output_is_cut_at_the_first_stop_token_or_at_the_limit(
 
 STATS = Stats(
     prompt_tokens=1840,
+    reused_tokens=0,
     injected=2050,
     emitted=212,
     rounds=43,
