@@ -30,9 +30,9 @@ void bind_prefix(py::module_ & m) {
     m.def(
         "reusable_prefix",
         [](const std::vector<Token> & prompt, const std::vector<Token> & tokens,
-           const std::vector<int> & points,
-           int least_cut) { return reusable(prompt, tokens, points, least_cut); },
-        py::arg("prompt"), py::arg("tokens"), py::arg("points"), py::arg("least_cut"));
+           const std::vector<int> & points, int least_cut,
+           int limit) { return reusable(prompt, tokens, points, least_cut, limit); },
+        py::arg("prompt"), py::arg("tokens"), py::arg("points"), py::arg("least_cut"), py::arg("limit"));
     py::class_<Kept>(m, "KeptPrefix")
         .def(py::init([](std::vector<Token> tokens, const py::bytes & target, const py::bytes & draft,
                          int fed, int least_cut, const std::vector<PythonPoint> & points) {

@@ -30,8 +30,8 @@ template <typename Call> void Drafting::guarded(const Call & call) {
     }
 }
 
-void Drafting::begin(Sequence & sequence) const {
-    sequence.waiting = FeatureRing(ring_width_, ring_rows_);
+void Drafting::begin(Sequence & sequence, FeatureRing waiting) const {
+    sequence.waiting = waiting.count() > 0 ? std::move(waiting) : FeatureRing(ring_width_, ring_rows_);
     const Context * cache = drafter_ ? drafter_->cache() : nullptr;
     sequence.drafted_to = cache ? held(*cache, sequence.id) : sequence.n_past;
 }

@@ -32,8 +32,9 @@ class Drafting {
     Controller * controller() { return controller_ ? &*controller_ : nullptr; }
     const Controller * controller() const { return controller_ ? &*controller_ : nullptr; }
 
-    // A sequence whose caches hold `n_past` positions of its prompt already.
-    void begin(Sequence & sequence) const;
+    // A sequence whose caches hold `n_past` positions of its prompt already. waiting: features of the last of
+    // them that the drafter lacks.
+    void begin(Sequence & sequence, FeatureRing waiting) const;
     // kept: its rows stay in the drafter for a sequence that goes on from its text.
     void end(const Sequence & sequence, bool kept);
 

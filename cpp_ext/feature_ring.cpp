@@ -24,6 +24,13 @@ void FeatureRing::keep(const Target & target, const FeatureRows & rows) {
     end_ = rows.pos + rows.count;
 }
 
+void FeatureRing::cut(llama_pos pos) {
+    if (pos < end_) {
+        count_ = std::max(0, count_ - (end_ - pos));
+        end_ = pos;
+    }
+}
+
 const float * FeatureRing::row(int index) const {
     const size_t place = static_cast<size_t>(begin() + index) % static_cast<size_t>(most_);
     return data_.data() + place * static_cast<size_t>(width_);

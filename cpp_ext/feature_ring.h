@@ -16,6 +16,9 @@ class FeatureRing {
     // Rows of the target's last decode, which follow the ones kept; after a gap those are forgotten.
     void keep(const Target & target, const FeatureRows & rows);
     void clear() { count_ = 0; }
+    // Forget rows at positions >= pos.
+    void cut(llama_pos pos);
+    std::size_t bytes() const { return data_.size() * sizeof(float); }
 
     int count() const { return count_; }
     llama_pos begin() const { return end_ - count_; } // position of the first row

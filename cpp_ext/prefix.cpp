@@ -9,7 +9,7 @@ size_t Point::bytes() const {
 }
 
 size_t Kept::bytes() const {
-    size_t sum = target.size() + draft.size();
+    size_t sum = target.size() + draft.size() + waiting.bytes();
     for (const Point & point : points) {
         sum += point.bytes();
     }
@@ -23,8 +23,8 @@ int common_prefix(const std::vector<Token> & a, const std::vector<Token> & b) {
 }
 
 int reusable(const std::vector<Token> & prompt, const std::vector<Token> & tokens,
-             const std::vector<int> & points, int least_cut) {
-    const int most = std::min({common_prefix(prompt, tokens), static_cast<int>(prompt.size()) - 1});
+             const std::vector<int> & points, int least_cut, int limit) {
+    const int most = std::min({common_prefix(prompt, tokens), static_cast<int>(prompt.size()) - 1, limit});
     if (most >= least_cut) {
         return std::max(most, 0);
     }
@@ -37,12 +37,13 @@ int reusable(const std::vector<Token> & prompt, const std::vector<Token> & token
     return best;
 }
 
-int reusable(const std::vector<Token> & prompt, const Kept & kept) {
+int reusable(const std::vector<Token> & prompt, const Kept & kept, bool drafts) {
     std::vector<int> counts;
     for (const Point & point : kept.points) {
         counts.push_back(point.count);
     }
-    return reusable(prompt, kept.tokens, counts, kept.least_cut);
+    const int limit = drafts ? kept.covered() : static_cast<int>(kept.tokens.size());
+    return reusable(prompt, kept.tokens, counts, kept.least_cut, limit);
 }
 
 } // namespace dflash

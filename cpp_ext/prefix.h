@@ -2,8 +2,10 @@
 #pragma once
 
 #include "decide.h"
+#include "feature_ring.h"
 #include "state.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,20 +28,24 @@ struct Kept {
     std::vector<Token> tokens; // at positions 0, 1, ...
     std::vector<Point> points; // by count, rising
     int least_cut = 0;         // fewer tokens than this only at a point
-    int fed = 0;               // tokens the draft has seen; it goes on without the others
+    int fed = 0;               // tokens the draft has seen
+    FeatureRing waiting;       // features of the last tokens, if it has not seen them
     std::uint64_t used = 0;
     Bytes target; // host memory only: the whole states
     Bytes draft;
 
     size_t bytes() const;
+    // Tokens after which the draft can be as if it had read all that a fresh run gives it.
+    int covered() const { return waiting.count() > 0 ? std::max(fed, waiting.end()) : fed; }
 };
 
 int common_prefix(const std::vector<Token> & a, const std::vector<Token> & b);
 
 // How many tokens of the prompt a kept text saves: the longest beginning that the two share and that the kept
-// state can be taken back to, the prompt's last token left out, whose logits are wanted.
+// state can be taken back to, at most `limit`, the prompt's last token left out, whose logits are wanted.
 int reusable(const std::vector<Token> & prompt, const std::vector<Token> & tokens,
-             const std::vector<int> & points, int least_cut);
-int reusable(const std::vector<Token> & prompt, const Kept & kept);
+             const std::vector<int> & points, int least_cut, int limit);
+// drafts: the draft must be able to go on too.
+int reusable(const std::vector<Token> & prompt, const Kept & kept, bool drafts);
 
 } // namespace dflash

@@ -53,10 +53,11 @@ size_t PrefixStore::bytes() const {
         }
     };
     for (const auto & entry : slots_) {
+        sum += entry.second.kept.waiting.bytes();
         count(entry.second.kept.points);
     }
     for (const Kept & kept : host_) {
-        sum += kept.target.size() + kept.draft.size();
+        sum += kept.target.size() + kept.draft.size() + kept.waiting.bytes();
         count(kept.points);
     }
     return sum;
@@ -75,22 +76,23 @@ Kept & PrefixStore::refreshed(llama_seq_id id) {
     return kept;
 }
 
-PrefixStore::Source PrefixStore::best_source(llama_seq_id id, const std::vector<Token> & prompt) {
+PrefixStore::Source PrefixStore::best_source(llama_seq_id id, const std::vector<Token> & prompt,
+                                             bool drafts) {
     Source best{0, -1, host_.end()};
     if (slots_.count(id) != 0) {
-        best = {reusable(prompt, refreshed(id)), id, host_.end()};
+        best = {reusable(prompt, refreshed(id), drafts), id, host_.end()};
     }
     // a copy must be worth it
     const auto better = [&](int saves) { return saves >= best.saves + least_copied; };
     for (auto & entry : slots_) {
         const int saves =
-            entry.first == id || !entry.second.sound ? 0 : reusable(prompt, refreshed(entry.first));
+            entry.first == id || !entry.second.sound ? 0 : reusable(prompt, refreshed(entry.first), drafts);
         if (better(saves)) {
             best = {saves, entry.first, host_.end()};
         }
     }
     for (auto kept = host_.begin(); kept != host_.end(); ++kept) {
-        const int saves = reusable(prompt, *kept);
+        const int saves = reusable(prompt, *kept, drafts);
         if (better(saves)) {
             best = {saves, -1, kept};
         }
@@ -98,12 +100,13 @@ PrefixStore::Source PrefixStore::best_source(llama_seq_id id, const std::vector<
     return best;
 }
 
-int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt) {
+int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt, bool drafts,
+                       FeatureRing & waiting) {
     if (!on()) {
         return 0;
     }
     ++uses_;
-    const Source source = best_source(id, prompt);
+    const Source source = best_source(id, prompt, drafts);
     int saves = source.saves;
     std::vector<Point> points;
     try {
@@ -114,6 +117,7 @@ int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt) {
                 displace(id); // most of it would be lost
             }
             ready = go_back(id, points, saves);
+            waiting = std::move(slots_[id].kept.waiting);
         } else if (saves > 0) {
             // out of the list, so that making room cannot drop it
             std::list<Kept> taken;
@@ -124,6 +128,7 @@ int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt) {
             }
             displace(id);
             points = taken.front().points;
+            waiting = taken.front().waiting;
             ready = load(id, taken.front(), saves);
             if (source.slot < 0 && size(taken.front()) > 2 * saves) {
                 host_.splice(host_.begin(), taken);
@@ -139,7 +144,9 @@ int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt) {
     if (saves == 0) {
         empty(id);
         points.clear();
+        waiting = {};
     }
+    waiting.cut(saves);
     Slot & slot = slots_[id];
     slot = {};
     slot.in_use = true;
@@ -187,12 +194,15 @@ void PrefixStore::mark(llama_seq_id id) {
     fit();
 }
 
-void PrefixStore::park(llama_seq_id id) {
+void PrefixStore::park(llama_seq_id id, FeatureRing waiting) {
     const auto found = slots_.find(id);
     if (found == slots_.end() || !found->second.sound) {
         empty(id);
         slots_.erase(id);
         return;
+    }
+    if (found->second.in_use && waiting.count() > 0) {
+        found->second.kept.waiting = std::move(waiting);
     }
     found->second.in_use = false;
     found->second.kept.used = ++uses_;
@@ -275,12 +285,12 @@ void PrefixStore::displace(llama_seq_id id) {
     const int all = static_cast<int>(longer.size());
     longer.push_back(-1);
     for (const auto & entry : slots_) {
-        if (entry.first != id && reusable(longer, refreshed(entry.first)) == all) {
+        if (entry.first != id && reusable(longer, refreshed(entry.first), true) == all) {
             return;
         }
     }
     if (std::any_of(host_.begin(), host_.end(),
-                    [&](const Kept & kept) { return reusable(longer, kept) == all; })) {
+                    [&](const Kept & kept) { return reusable(longer, kept, true) == all; })) {
         return;
     }
     Kept kept = copied(id);
@@ -323,17 +333,27 @@ void PrefixStore::fit() {
         }
         std::vector<Point> * from = nullptr;
         size_t at = 0;
+        FeatureRing * waiting = nullptr;
         for (auto & entry : slots_) {
-            std::vector<Point> & points = entry.second.kept.points;
+            Kept & kept = entry.second.kept;
+            if (kept.waiting.bytes() > 0 && kept.used < when) {
+                when = kept.used;
+                waiting = &kept.waiting;
+                from = nullptr;
+            }
+            std::vector<Point> & points = kept.points;
             for (size_t i = 0; i < points.size(); ++i) {
                 if (points[i].used < when) {
                     when = points[i].used;
                     from = &points;
+                    waiting = nullptr;
                     at = i;
                 }
             }
         }
-        if (from) {
+        if (waiting) {
+            *waiting = {};
+        } else if (from) {
             from->erase(from->begin() + static_cast<std::ptrdiff_t>(at));
         } else if (oldest != host_.end()) {
             host_.erase(oldest);

@@ -22,8 +22,9 @@ class PrefixStore {
     size_t budget() const { return budget_; }
 
     // Make sequence `id` ready for a prompt, taking over what is kept of it. Returns how many of its tokens
-    // the caches hold now; the sequence counts as in use until it is parked.
-    int begin(llama_seq_id id, const std::vector<Token> & prompt);
+    // the caches hold now; the sequence counts as in use until it is parked. drafts: it will draft at once,
+    // so that only what the draft can go on from counts. waiting: features that it lacks, if they were kept.
+    int begin(llama_seq_id id, const std::vector<Token> & prompt, bool drafts, FeatureRing & waiting);
 
     // The caches of a sequence in use have taken in a token.
     void grow(llama_seq_id id, Token token);
@@ -33,8 +34,8 @@ class PrefixStore {
     // Keep one; the caches must hold exactly the tokens it has grown to.
     void mark(llama_seq_id id);
 
-    // The sequence has ended, its caches stay.
-    void park(llama_seq_id id);
+    // The sequence has ended, its caches stay. waiting: features that the draft has not been given.
+    void park(llama_seq_id id, FeatureRing waiting);
     // Its caches cannot be relied on: they are emptied when it ends.
     void spoil(llama_seq_id id);
     // The draft has failed for good: only the target's states count from now on.
@@ -51,7 +52,7 @@ class PrefixStore {
 
   private:
     struct Slot {
-        Kept kept; // tokens and points only
+        Kept kept; // without states
         bool in_use = false;
         bool sound = true;
     };
@@ -65,7 +66,7 @@ class PrefixStore {
     Context * draft() const { return drafter_ ? drafter_->cache() : nullptr; }
 
     Kept & refreshed(llama_seq_id id);
-    Source best_source(llama_seq_id id, const std::vector<Token> & prompt);
+    Source best_source(llama_seq_id id, const std::vector<Token> & prompt, bool drafts);
     Kept copied(llama_seq_id id) const;
     bool load(llama_seq_id id, const Kept & kept, int count);
     bool go_back(llama_seq_id id, const std::vector<Point> & points, int count);

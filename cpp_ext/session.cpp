@@ -100,9 +100,10 @@ void Session::remove(llama_seq_id id) {
     }
     const bool kept = prefixes_.on();
     drafting_.end(found->second, kept);
+    FeatureRing waiting = std::move(found->second.waiting);
     sequences_.erase(found);
     if (kept) {
-        prefixes_.park(id);
+        prefixes_.park(id, std::move(waiting));
         return;
     }
     target_->context().drop(id);
@@ -150,12 +151,16 @@ void Session::advance(std::vector<Output> & outputs) {
 
 // Take over what is kept of the prompt, and plan where to keep a state for the next one.
 void Session::begin(Sequence & sequence) {
-    sequence.n_past = sequence.counters.reused_tokens = prefixes_.begin(sequence.id, sequence.prompt);
+    const int block = sequence.limits.block;
+    const bool drafts = drafting_.works() && block != 1 && (block != auto_block || drafting_.eager());
+    FeatureRing waiting;
+    sequence.n_past = sequence.counters.reused_tokens =
+        prefixes_.begin(sequence.id, sequence.prompt, drafts, waiting);
     if (sequence.border <= sequence.n_past || !prefixes_.wants(sequence.id, sequence.border)) {
         sequence.border = 0;
     }
     sequence.begun = true;
-    drafting_.begin(sequence);
+    drafting_.begin(sequence, std::move(waiting));
 }
 
 void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {

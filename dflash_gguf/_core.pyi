@@ -47,6 +47,7 @@ def reusable_prefix(
     tokens: Sequence[int],
     points: Sequence[int],
     least_cut: int,
+    limit: int,
 ) -> int: ...
 def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
 

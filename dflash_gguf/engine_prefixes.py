@@ -41,9 +41,12 @@ def save_prefix(
     if engine.busy:
         text = f"{len(engine._answers)} answers are in progress; save a prefix between answers"
         raise UsageError(text)
-    answer = engine.generate(prompt, max_tokens=1, block=1, raw=raw, template=template)
+    session = engine._open().session
+    # a fixed block has the drafter read the prompt at once
+    width = session.max_block
+    answer = engine.generate(prompt, max_tokens=1, block=width, raw=raw, template=template)
     try:
-        kept = engine._open().session.copy_prefix(list(answer.prompt))
+        kept = session.copy_prefix(list(answer.prompt))
     except (ValueError, RuntimeError, MemoryError) as error:
         text = f"the prefix cannot be copied ({error}); save a shorter one"
         raise ResourceError(text) from error

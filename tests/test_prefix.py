@@ -258,16 +258,43 @@ TOKENS = st.lists(st.integers(0, 2), max_size=12)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
-@given(TOKENS, TOKENS, st.sets(st.integers(1, 12)), st.integers(0, 12))
+@given(TOKENS, TOKENS, st.sets(st.integers(1, 12)), st.integers(0, 12), st.integers(0, 12))
 def test_what_can_be_reused_is_the_longest_state_that_is_a_prefix(
-    prompt: list[int], tokens: list[int], points: set[int], least: int
+    prompt: list[int], tokens: list[int], points: set[int], least: int, limit: int
 ) -> None:
     least = min(least, len(tokens))
     points = {count for count in points if count <= len(tokens)}
     states = set(range(least, len(tokens) + 1)) | points | {0}
-    usable = [n for n in states if n < len(prompt) and prompt[:n] == tokens[:n]]
-    found = core().reusable_prefix(prompt, tokens, sorted(points), least)
+    usable = [n for n in states if n <= limit and n < len(prompt) and prompt[:n] == tokens[:n]]
+    found = core().reusable_prefix(prompt, tokens, sorted(points), least, limit)
     assert found == max(usable, default=0)
+
+
+def test_what_a_drafter_has_not_been_given_is_not_taken_over(load: Loader) -> None:
+    engine, fresh = load(), load(prefix_memory=0)
+    first = engine.generate(ids(17, 80), block=1, **ENDLESS)
+    text = [*first.prompt, *first.tokens, 5]
+    plain = engine.generate(text, block=1, **ENDLESS)
+    assert reused(plain) == len(text) - 2
+    drafting = engine.generate(text, block=8, **ENDLESS)
+    assert reused(drafting) == 0  # its features are gone
+    assert_like_fresh(drafting, fresh, block=8)
+
+
+def test_features_that_wait_go_on_to_the_next_turn(load: Loader) -> None:
+    engine, fresh = load(block="auto"), load(prefix_memory=0)
+    first = engine.generate(ids(18, 80), block="auto", **ENDLESS)
+    text = [*first.prompt, *first.tokens, 5]
+    second = engine.generate(text, block=8, **ENDLESS)
+    assert reused(second) == len(text) - 2
+    again = fresh.generate(text, block=8, **ENDLESS)
+    assert again.tokens == second.tokens
+    assert again.stats is not None
+    assert second.stats is not None
+    assert again.stats.accepted_at == second.stats.accepted_at
+    assert first.stats is not None
+    # every row was given to the drafter once, in whichever of the two
+    assert first.stats.injected + second.stats.injected == len(text) + len(second.tokens) - 1
 
 
 def test_what_was_reused_is_said(load: Loader) -> None:
