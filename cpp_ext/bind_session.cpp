@@ -1,25 +1,10 @@
 // Sessions, their counters and times.
 #include "bare_loop.h"
+#include "bind_controller.h"
 #include "bindings.h"
 #include "session.h"
 
 namespace dflash {
-
-namespace {
-
-// sequences, width, nanoseconds of draft, verify and inject, injected rows
-using CostRow = std::tuple<int, int, double, double, double, int>;
-
-Calibration calibration(const std::vector<CostRow> & points, int depth,
-                        std::vector<std::pair<int, double>> slots, double rebuild, double shift) {
-    Calibration made{{}, depth, std::move(slots), rebuild, shift};
-    for (const auto & [sequences, width, draft, verify, inject, injected] : points) {
-        made.points.push_back({sequences, width, draft, verify, inject, injected});
-    }
-    return made;
-}
-
-} // namespace
 
 void bind_session(py::module_ & m) {
     py::class_<GrammarText>(m, "GrammarText")
@@ -99,6 +84,16 @@ void bind_session(py::module_ & m) {
                                    return controller ? controller->survival().outcomes()
                                                      : std::vector<std::pair<double, double>>{};
                                })
+        .def(
+            "estimates",
+            [](const Session & session, int sequences, int depth) {
+                return session.controller()
+                           ? estimates(*session.controller(), session.max_block(), sequences, depth)
+                           : std::vector<Estimate>{};
+            },
+            py::arg("sequences") = 1, py::arg("depth") = 0,
+            "For every width: nanoseconds of a draft and of a verify, and tokens per nanosecond if so many "
+            "rows are drafted, as the controller has them now.")
         .def_property_readonly("depth", &Session::depth)
         .def("step", &Session::step, release_gil())
         .def(

@@ -23,5 +23,6 @@ void bind_models(py::module_ & m);
 void bind_drafters(py::module_ & m);
 void bind_prefix(py::module_ & m);
 void bind_session(py::module_ & m);
+void bind_controller(py::module_ & m);
 
 } // namespace dflash

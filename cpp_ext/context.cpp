@@ -153,6 +153,7 @@ void Context::decode(llama_batch batch, const char * what) {
                                  std::to_string(status) + "): " + last_errors());
     }
     rows_ = batch.n_tokens;
+    ++decodes_;
 }
 
 const float * Context::logits(int row) const {

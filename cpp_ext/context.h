@@ -89,6 +89,7 @@ class Context {
     int n_rollback() const { return static_cast<int>(llama_n_rs_seq(get())); }
 
     int rows() const { return rows_; } // of the last decode
+    std::uint64_t decodes() const { return decodes_; }
 
     // Throws std::runtime_error naming `what` if llama.cpp refuses the batch.
     void decode(llama_batch batch, const char * what);
@@ -111,6 +112,7 @@ class Context {
     std::vector<std::shared_ptr<GraphWatch>> watches_;
     ContextParams params_;
     int rows_ = 0;
+    std::uint64_t decodes_ = 0;
     std::unique_ptr<llama_context, void (*)(llama_context *)> context_;
 };
 

@@ -1,95 +1,158 @@
 #include "controller.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace dflash {
 
 namespace {
 
-constexpr int any_depth = -1;
 constexpr double stickiness = 0.03;    // a width stays unless another is better by this share
 constexpr double probe_share = 0.0075; // of the time may go to finding out whether drafting would pay
 constexpr double first_tokens = 256;   // of which
 constexpr double first_share = 0.06;   // may go to finding out, at the very beginning
 constexpr int probe_rows = 8;
 constexpr double enough_evidence = 4;
-constexpr int patience = 4; // probes in vain before features are turned off for a while
+constexpr double remembered = 20; // outcomes of a position: a guess from another day gives way soon
+constexpr size_t blocks_kept = 48;
+constexpr int rates_last = 16;        // rounds
+constexpr int rates_last_plain = 256; // that brought no news of drafts
+constexpr int patience = 4;           // probes in vain before features are turned off for a while
 constexpr int first_sleep = 64;
 constexpr int longest_sleep = 2048;
 constexpr int waking_rounds = 16;
 
 std::vector<int> widths_up_to(int widest) {
     std::vector<int> widths;
-    for (int width = 1; width < widest; width += width < 4 ? 1 : width < 16 ? 2 : 8) {
+    for (int width = 1; width < widest; width += width < 6 ? 1 : width < 16 ? 2 : 8) {
         widths.push_back(width);
     }
     widths.push_back(widest);
     return widths;
 }
 
+// Few, since a block that is too wide can be trimmed.
+std::vector<int> drafts_up_to(int widest) {
+    std::vector<int> widths{1};
+    for (const int width : {widest / 4, widest / 2, widest}) {
+        if (width > widths.back()) {
+            widths.push_back(width);
+        }
+    }
+    return widths;
+}
+
 } // namespace
 
-Controller::Controller(CostTable costs, int widest, Return way, int depth)
-    : costs_(std::move(costs)), widths_(widths_up_to(widest)), way_(way),
-      snapshots_(way == Return::snapshots), depth_(depth) {
-    allowance_ = first_share * first_tokens * costs_.verify(1, 1, 0);
+Controller::Controller(CostTable costs, int widest, Return way, int depth,
+                       const std::vector<std::pair<double, double>> & outcomes)
+    : costs_(std::move(costs)), drafts_(drafts_up_to(widest)), widths_(widths_up_to(widest)), way_(way),
+      depth_(depth) {
+    survival_.remember(outcomes, remembered);
+    allowance_ = budget();
 }
 
-double Controller::cost(int sequences, int width, int depth, double tokens) const {
-    const double inject = width > 1 ? costs_.inject(static_cast<int>(tokens)) : 0;
-    double again = 0;
-    if (width > 1 && way_ == Return::replay) {
-        again = costs_.verify(sequences, std::max(1, static_cast<int>(tokens / sequences)), 0);
+double Controller::budget() const {
+    return first_share * first_tokens * costs_.verify(1, 1, 0);
+}
+
+double Controller::verify_cost(int sequences, int width, int depth, double tokens) const {
+    double ns = costs_.verify(sequences, width, depth);
+    if (last_drafted_ > 1 || width > 1) {
+        ns += costs_.inject(static_cast<int>(tokens));
     }
-    return costs_.draft(sequences, width) + costs_.verify(sequences, width, depth) + inject + again;
+    if (width > 1 && way_ == Return::replay) {
+        ns += costs_.verify(sequences, std::max(1, static_cast<int>(tokens / sequences)), 0);
+    }
+    return ns;
 }
 
-int Controller::first_depth() const {
-    return snapshots_ && proven() ? needed(best(1, widths_.back(), any_depth).width) : 0;
+Expected Controller::expected(const std::vector<float> & confidence, int rows) const {
+    Expected tokens{1};
+    double alive = 1;
+    for (int i = 0; i + 1 < rows; ++i) {
+        const bool known = i < static_cast<int>(confidence.size());
+        alive *= known ? survival_.chance(i, confidence[static_cast<size_t>(i)]) : survival_.chance(i);
+        tokens.push_back(tokens.back() + alive);
+    }
+    return tokens;
 }
 
 double Controller::rate(int sequences, int width, int depth) const {
-    const double tokens = sequences * survival_.expected(width);
-    return tokens / cost(sequences, width, depth == any_depth ? needed(width) : depth, tokens);
-}
-
-Controller::Best Controller::best(int sequences, int most, int depth) const {
-    Best best{1, rate(sequences, 1, depth)};
-    for (const int width : widths_) {
-        if (width > 1 && width <= most) {
-            const double value = rate(sequences, width, depth);
-            if (value > best.rate) {
-                best = {width, value};
-            }
+    if (width == 1) {
+        return sequences / costs_.verify(sequences, 1, depth);
+    }
+    std::vector<Expected> blocks;
+    for (const std::vector<float> & confidence : blocks_) {
+        blocks.push_back(expected(confidence, width));
+    }
+    if (blocks.empty()) {
+        blocks.push_back(expected({}, width));
+    }
+    std::vector<int> widths;
+    for (const int narrower : widths_) {
+        if (narrower <= width) {
+            widths.push_back(narrower);
         }
     }
-    return best;
+    const int usual = widths.back();
+    return trimmed_rate(
+        blocks, sequences, widths, costs_.draft(sequences, width), [&](int rows, double tokens) {
+            // a verify of another shape than the usual costs its graph, and the usual one's when that comes
+            // back
+            return verify_cost(sequences, rows, depth, tokens) + (rows == usual ? 0 : 1.5 * costs_.rebuild());
+        });
+}
+
+const Controller::Rates & Controller::rates(int sequences) {
+    if (sequences == rates_.sequences && depth_ == rates_.depth &&
+        rates_.age++ < (last_drafted_ > 1 ? rates_last : rates_last_plain)) {
+        return rates_;
+    }
+    rates_ = {sequences, depth_, 0, {}, {}};
+    for (const int width : drafts_) {
+        const int depth = needed(width);
+        rates_.ideal.push_back(rate(sequences, width, depth));
+        const bool can = way_ != Return::snapshots || depth <= depth_;
+        const bool same = depth == depth_ || way_ != Return::snapshots;
+        rates_.here.push_back(!can ? 0 : same ? rates_.ideal.back() : rate(sequences, width, depth_));
+    }
+    return rates_;
 }
 
 bool Controller::proven() const {
     return survival_.evidence() >= enough_evidence;
 }
 
+int Controller::first_depth() {
+    if (way_ != Return::snapshots || !proven()) {
+        return 0;
+    }
+    const std::vector<double> & ideal = rates(1).ideal;
+    const auto best = std::max_element(ideal.begin(), ideal.end()) - ideal.begin();
+    return needed(drafts_[static_cast<size_t>(best)]);
+}
+
 Order Controller::order(int sequences, int most, bool probing) {
-    const Best wanted = best(sequences, most, any_depth);
-    Best here = wanted;
-    if (snapshots_) {
-        here = best(sequences, std::min(most, depth_ + 1), depth_);
+    const Rates & rates = this->rates(sequences);
+    size_t wanted = 0;
+    size_t here = 0;
+    size_t last = 0;
+    for (size_t i = 0; i < drafts_.size(); ++i) {
+        wanted = rates.ideal[i] > rates.ideal[wanted] ? i : wanted;
+        here = rates.here[i] > rates.here[here] ? i : here;
+        last = drafts_[i] <= last_drafted_ ? i : last;
     }
-    const int last = std::min({last_drafted_, most, snapshots_ ? depth_ + 1 : most});
-    if (last != here.width) {
-        const double stay = rate(sequences, last, snapshots_ ? depth_ : any_depth);
-        if (stay > here.rate * (1 - stickiness)) {
-            here = {last, stay};
-        }
+    if (rates.here[last] > rates.here[here] * (1 - stickiness)) {
+        here = last;
     }
-    gap_ = std::max(0.0, 1 - here.rate / wanted.rate);
+    gap_ = std::max(0.0, 1 - rates.here[here] / rates.ideal[wanted]);
     Order order;
-    order.width = proven() ? here.width : 1;
-    if (snapshots_ && proven() && regret_ > costs_.shift()) {
-        order.depth = needed(wanted.width);
+    order.width = proven() ? drafts_[here] : 1;
+    if (way_ == Return::snapshots && proven() && regret_ > costs_.shift()) {
+        order.depth = needed(drafts_[wanted]);
+        order.width = drafts_[wanted];
     }
+    order.width = std::min(order.width, most);
     if (order.width == 1) {
         look_out(order, sequences, most, probing);
     }
@@ -109,7 +172,7 @@ void Controller::look_out(Order & order, int sequences, int most, bool probing) 
         --waking_;
         return;
     }
-    const int rows = std::min(most, std::min(probe_rows, widths_.back()));
+    const int rows = std::min({most, probe_rows, drafts_.back()});
     if (!probing && rows > 1 && allowance_ >= costs_.draft(1, rows)) {
         order.probe = rows;
     }
@@ -117,42 +180,58 @@ void Controller::look_out(Order & order, int sequences, int most, bool probing) 
 
 int Controller::trim(const std::vector<std::vector<float>> & confidence, int drafted_width) const {
     const int sequences = static_cast<int>(confidence.size());
-    std::vector<std::vector<double>> expected;
+    std::vector<Expected> tokens;
+    std::vector<const Expected *> blocks;
     for (const std::vector<float> & of_one : confidence) {
-        expected.push_back(survival_.expected(of_one));
+        tokens.push_back(expected(of_one, drafted_width));
     }
-    const double price = rate(sequences, drafted_width, depth_); // tokens that a nanosecond is worth
-    int chosen = drafted_width;
-    double most = -1e300;
+    for (const Expected & of_one : tokens) {
+        blocks.push_back(&of_one);
+    }
+    std::vector<int> widths;
     for (const int width : widths_) {
-        if (width > drafted_width) {
-            break;
-        }
-        double tokens = 0;
-        for (const std::vector<double> & of_one : expected) {
-            tokens += of_one[std::min(of_one.size(), static_cast<size_t>(width)) - 1];
-        }
-        double ns = cost(sequences, width, depth_, tokens) - costs_.draft(sequences, width);
-        // a verify of another shape costs now, and again when the usual width comes back
-        ns += (width != last_verified_ ? costs_.rebuild() : 0) +
-              (width != drafted_width ? costs_.rebuild() : 0);
-        const double worth = tokens - price * ns;
-        if (worth > most) {
-            most = worth;
-            chosen = width;
+        if (width < drafted_width) {
+            widths.push_back(width);
         }
     }
-    return chosen;
+    widths.push_back(drafted_width);
+    const auto known = std::find(drafts_.begin(), drafts_.end(), drafted_width);
+    const size_t index = static_cast<size_t>(known - drafts_.begin());
+    const bool fresh = sequences == rates_.sequences && known != drafts_.end() && rates_.here[index] > 0;
+    const double price = fresh ? rates_.here[index] : rate(sequences, drafted_width, depth_);
+    return best_trim(blocks, widths, price,
+                     [&](int width, double tokens_in_all) {
+                         return verify_cost(sequences, width, depth_, tokens_in_all) +
+                                (width != last_verified_ ? costs_.rebuild() : 0) +
+                                (width != drafted_width ? costs_.rebuild() / 2 : 0);
+                     })
+        .width;
+}
+
+void Controller::remember(const std::vector<float> & confidence) {
+    blocks_.push_back(confidence);
+    while (blocks_.size() > blocks_kept) {
+        blocks_.pop_front();
+    }
 }
 
 void Controller::saw_block(const std::vector<float> & confidence, int tested, int accepted) {
     survival_.saw(confidence, tested, accepted);
+    remember(confidence);
 }
 
 void Controller::saw_probe(const std::vector<float> & confidence, int tested, int accepted) {
+    // what was seen while drafting, or long ago, counts less than how it goes now
+    constexpr size_t forgotten = 3;
+    blocks_.erase(blocks_.begin(),
+                  blocks_.begin() + static_cast<std::ptrdiff_t>(std::min(forgotten, blocks_.size())));
     survival_.fade();
     survival_.saw(confidence, tested, accepted);
-    if (best(1, widths_.back(), any_depth).width > 1) {
+    remember(confidence);
+    rates_.age = rates_last_plain;
+    const std::vector<double> & ideal = rates(std::max(1, rates_.sequences)).ideal;
+    const bool hopeful = 2 * accepted >= static_cast<int>(confidence.size());
+    if (hopeful || *std::max_element(ideal.begin(), ideal.end()) > ideal[0]) {
         misses_ = 0;
         return;
     }
@@ -168,18 +247,17 @@ void Controller::saw_probe_cost(std::int64_t ns) {
 
 void Controller::saw_round(const RoundFacts & facts) {
     const double total = static_cast<double>(facts.total);
-    if (facts.width > 1 || facts.drafted_width > 1) {
+    if (facts.drafted_width > 1) {
         survival_.fade();
         misses_ = 0;
     } else {
-        const double most = first_share * first_tokens * costs_.verify(1, 1, 0);
-        allowance_ = std::min(allowance_ + probe_share * total, most);
+        allowance_ = std::min(allowance_ + probe_share * total, budget());
     }
     if (facts.draft > 0) {
         costs_.saw_draft(facts.sequences, facts.drafted_width, static_cast<double>(facts.draft));
     }
     const double verify = static_cast<double>(facts.verify) - (facts.rebuilt ? costs_.rebuild() : 0);
-    costs_.saw_verify(facts.sequences, facts.width, snapshots_ ? depth_ : 0, verify);
+    costs_.saw_verify(facts.sequences, facts.width, way_ == Return::snapshots ? depth_ : 0, verify);
     regret_ = gap_ > 0 ? regret_ + gap_ * total : regret_ * 0.9;
     last_drafted_ = facts.drafted_width;
     last_verified_ = facts.width;

@@ -4,15 +4,17 @@
 
 #include "costs.h"
 #include "survival.h"
+#include "trimming.h"
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 namespace dflash {
 
 // What a round is to do.
 struct Order {
-    int width = 1;        // rows of a block to draft and verify; 1: no draft
+    int width = 1;        // rows of a block to draft; 1: no draft
     int probe = 0;        // rows of a block to draft for one sequence, only to see later whether it was right
     int depth = -1;       // remake the target with so many snapshots first; -1: leave it
     bool features = true; // whether the target is to give out its layers' inputs
@@ -27,7 +29,6 @@ struct RoundFacts {
     std::int64_t draft = 0;
     std::int64_t verify = 0;
     std::int64_t total = 0;
-    int tokens = 0; // that the sequences gained
 };
 
 class Controller {
@@ -36,24 +37,26 @@ class Controller {
     // block has rows less one, and every decode pays for them; or by decoding what was accepted once more.
     enum class Return { free, snapshots, replay };
 
-    // widest: the most rows of a block. depth: snapshots at present.
-    Controller(CostTable costs, int widest, Return way, int depth);
+    // widest: the most rows of a block. depth: snapshots at present. outcomes: of an earlier run, may be
+    // empty.
+    Controller(CostTable costs, int widest, Return way, int depth,
+               const std::vector<std::pair<double, double>> & outcomes = {});
 
     // Snapshots to begin with.
-    int first_depth() const;
+    int first_depth();
 
     // sequences: those that take part. most: rows that fit all of them. probing: a probe's outcome is
     // awaited.
     Order order(int sequences, int most, bool probing);
+
+    // How much of the drafted blocks to verify, the same width for all, given the confidence in their tokens.
+    int trim(const std::vector<std::vector<float>> & confidence, int drafted_width) const;
 
     // Whether the last order was to draft.
     bool drafts() const { return last_drafted_ > 1; }
 
     // A request has come: what it wants may be easier to draft than what was seen last.
     void wake() { asleep_ = 0; }
-
-    // How much of the drafted blocks to verify, the same width for all, given the confidence of their tokens.
-    int trim(const std::vector<std::vector<float>> & confidence, int drafted_width) const;
 
     // A block was verified, or a probe's tokens have turned out to be what was written, or not.
     void saw_block(const std::vector<float> & confidence, int tested, int accepted);
@@ -64,28 +67,38 @@ class Controller {
 
     int depth() const { return depth_; }
     const Survival & survival() const { return survival_; }
-    Survival & survival() { return survival_; }
     const CostTable & costs() const { return costs_; }
 
-    // Expected tokens per nanosecond of rounds of a width.
+    // Expected tokens per nanosecond of rounds of `sequences` that draft `width` rows and verify the best
+    // part of them.
     double rate(int sequences, int width, int depth) const;
 
   private:
-    struct Best {
-        int width;
-        double rate;
+    // Rates by sequences and drafted width, reckoned anew every few rounds.
+    struct Rates {
+        int sequences = 0;
+        int depth = -1;
+        int age = 0;
+        std::vector<double> ideal; // each width with the snapshots it needs; by the index of `drafts_`
+        std::vector<double> here;  // with those there are; 0: too few
     };
-    Best best(int sequences, int most, int depth) const; // depth any_depth: each width with what it needs
-    double cost(int sequences, int width, int depth, double tokens) const;
-    int needed(int width) const { return snapshots_ ? width - 1 : 0; }
+
+    const Rates & rates(int sequences);
+    double verify_cost(int sequences, int width, int depth, double tokens) const;
+    Expected expected(const std::vector<float> & confidence, int rows) const;
+    int needed(int width) const { return way_ == Return::snapshots ? width - 1 : 0; }
     bool proven() const;
+    double budget() const;
     void look_out(Order & order, int sequences, int most, bool probing);
+    void remember(const std::vector<float> & confidence);
 
     CostTable costs_;
     Survival survival_;
-    std::vector<int> widths_;
+    std::vector<int> drafts_;               // widths to draft, 1 among them
+    std::vector<int> widths_;               // to verify
+    std::deque<std::vector<float>> blocks_; // confidence in the tokens of the last ones drafted
+    Rates rates_;
     Return way_;
-    bool snapshots_;
     int depth_;
     int last_drafted_ = 1; // width
     int last_verified_ = 1;

@@ -9,16 +9,17 @@ namespace dflash {
 
 namespace {
 
-constexpr int fewest_kept = 64; // rows; a drafter that is resumed needs some context to draft from
+// Rows: a drafter that is resumed needs some context to draft from, and more takes time to inject.
+constexpr std::size_t fewest_kept = 64;
+constexpr std::size_t most_kept = 256;
 
 } // namespace
 
 Drafting::Drafting(std::shared_ptr<Drafter> drafter, const Target & target, std::size_t ring_bytes)
     : drafter_(std::move(drafter)), ring_width_(target.n_features()) {
     const std::size_t row = std::max<std::size_t>(1, static_cast<std::size_t>(ring_width_)) * sizeof(float);
-    const std::size_t rows = std::max<std::size_t>(fewest_kept, ring_bytes / row);
-    ring_rows_ = static_cast<int>(
-        std::min<std::size_t>(rows, static_cast<std::size_t>(target.context().params().n_ctx)));
+    const std::size_t context = static_cast<std::size_t>(target.context().params().n_ctx);
+    ring_rows_ = static_cast<int>(std::min(context, std::clamp(ring_bytes / row, fewest_kept, most_kept)));
 }
 
 template <typename Call> void Drafting::guarded(const Call & call) {

@@ -29,6 +29,7 @@ PYBIND11_MODULE(_core, m) {
     bind_drafters(m);
     bind_prefix(m);
     bind_session(m);
+    bind_controller(m);
     bind_quantize(m);
     llama_backend_init();
     capture_log(0);

@@ -15,8 +15,6 @@ void require(bool holds, const std::string & text) {
     }
 }
 
-constexpr double remembered = 20; // outcomes of a position: a guess from another day gives way soon
-
 // Features of a sequence that may wait on the host.
 std::size_t ring_bytes(const Target & target) {
     constexpr std::size_t of_all = std::size_t{256} << 20;
@@ -113,8 +111,7 @@ void Session::steer(Calibration calibration, const std::vector<std::pair<double,
     using Return = Controller::Return;
     const bool has_state = target_->context().model().has_state();
     const Return way = !has_state ? Return::free : rollback_.replays() ? Return::replay : Return::snapshots;
-    Controller controller(CostTable(std::move(calibration), max_block_), max_block_, way, depth());
-    controller.survival().remember(outcomes, remembered);
+    Controller controller(CostTable(std::move(calibration), max_block_), max_block_, way, depth(), outcomes);
     const int first = controller.first_depth();
     drafting_.steer(std::move(controller));
     if (way == Return::snapshots && first != depth()) {

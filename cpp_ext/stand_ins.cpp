@@ -111,6 +111,7 @@ void SimulatedDrafter::draft(std::vector<DraftRequest> & requests) {
     }
     for (DraftRequest & request : requests) {
         request.drafted.resize(static_cast<size_t>(request.count), request.anchor);
+        request.confidence.clear(); // it is not that of the tokens accepted
     }
 }
 

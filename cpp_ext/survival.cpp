@@ -65,26 +65,6 @@ double Survival::chance(int position, float confidence) const {
     return by_confidence_[static_cast<size_t>(bucket(confidence))].share(chance(position), pool_weight);
 }
 
-double Survival::expected(int width) const {
-    double tokens = 1;
-    double alive = 1;
-    for (int i = 0; i + 1 < width; ++i) {
-        alive *= chance(i);
-        tokens += alive;
-    }
-    return tokens;
-}
-
-std::vector<double> Survival::expected(const std::vector<float> & confidence) const {
-    std::vector<double> tokens{1};
-    double alive = 1;
-    for (size_t i = 0; i < confidence.size(); ++i) {
-        alive *= chance(static_cast<int>(i), confidence[i]);
-        tokens.push_back(tokens.back() + alive);
-    }
-    return tokens;
-}
-
 std::vector<std::pair<double, double>> Survival::outcomes() const {
     std::vector<std::pair<double, double>> counts;
     for (const Count & count : positions_) {

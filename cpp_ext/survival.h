@@ -23,12 +23,6 @@ class Survival {
     // The same for a token drafted with this confidence.
     double chance(int position, float confidence) const;
 
-    // Expected tokens of a round of `width` rows: 1 and what is accepted.
-    double expected(int width) const;
-    // The same for a block with known confidence: expected tokens for every width from 1 to confidence.size()
-    // + 1.
-    std::vector<double> expected(const std::vector<float> & confidence) const;
-
     // Outcomes seen, faded ones counted as what is left of them.
     double evidence() const { return all_.tested; }
 

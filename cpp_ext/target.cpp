@@ -64,7 +64,14 @@ void Target::publish(bool features) {
 }
 
 const float * Target::features(int tap) const {
-    return llama_get_embeddings_layer_inp(context_->get(), static_cast<uint32_t>(taps_[tap]));
+    if (rows_of_ != context_->decodes() || rows_.empty()) {
+        rows_.clear();
+        for (const int layer : taps_) {
+            rows_.push_back(llama_get_embeddings_layer_inp(context_->get(), static_cast<uint32_t>(layer)));
+        }
+        rows_of_ = context_->decodes();
+    }
+    return rows_[static_cast<size_t>(tap)];
 }
 
 void Target::copy_features(int row, float * to) const {
@@ -83,6 +90,7 @@ void Target::reshape(int n_rollback) {
     const std::vector<SequenceState> states = context_->states();
     const std::shared_ptr<Model> model = context_->shared_model();
     const int before = params.n_rollback;
+    rows_.clear();
     context_.reset(); // first, so that both never take memory at once
     const auto open = [&](int depth) {
         params.n_rollback = depth;

@@ -50,6 +50,8 @@ class Target {
     std::shared_ptr<Context> context_;
     std::vector<int> taps_;
     bool publishes_ = false;
+    mutable std::vector<const float *> rows_; // by tap; asking llama.cpp takes longer than copying a row
+    mutable std::uint64_t rows_of_ = 0;       // the decode that they are of
 };
 
 } // namespace dflash

@@ -1,0 +1,21 @@
+// How costs cross from Python.
+#pragma once
+
+#include "controller.h"
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace dflash {
+
+// sequences, width, nanoseconds of draft, verify and inject, injected rows
+using CostRow = std::tuple<int, int, double, double, double, int>;
+// width, nanoseconds of draft and verify, tokens per nanosecond
+using Estimate = std::tuple<int, double, double, double>;
+
+Calibration calibration(const std::vector<CostRow> & points, int depth,
+                        std::vector<std::pair<int, double>> slots, double rebuild, double shift);
+std::vector<Estimate> estimates(const Controller & controller, int widest, int sequences, int depth);
+
+} // namespace dflash

@@ -1,0 +1,293 @@
+"""The choice of widths as a pure function of costs, chances and history: no clock, no model."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dflash_gguf._native import core
+
+MS = 1e6
+WIDEST = 16
+# about what the tiny pair costs, in ms: width -> (draft, verify)
+COSTS = {1: (0, 0.6), 2: (0.3, 1.2), 4: (0.4, 1.5), 8: (0.55, 2.2), 12: (0.7, 3.0), 16: (0.9, 3.6)}
+
+
+def points(costs: dict[int, tuple[float, float]] = COSTS, sequences: int = 1) -> list[Any]:
+    return [
+        (sequences, width, draft * MS, verify * MS, 0.1 * MS, max(1, width // 2))
+        for width, (draft, verify) in costs.items()
+    ]
+
+
+def controller(**options: Any) -> Any:
+    return core().Controller(options.pop("points", points()), **{"widest": WIDEST, **options})
+
+
+def play(made: Any, accepted: Any, *, rounds: int, sequences: int = 1) -> list[int]:
+    """Let it decode: `accepted()` says how many drafts of a block would be right. Returns widths drafted."""
+    widths = []
+    for _ in range(rounds):
+        order = made.order(sequences, WIDEST, False)
+        if order.depth >= 0:
+            made.saw_shift(order.depth, int(5 * MS))
+        if order.probe:
+            made.saw_probe_cost(int(0.5 * MS))
+            right = min(accepted(), order.probe - 1)
+            made.saw_probe([0.9] * (order.probe - 1), min(order.probe - 1, right + 1), right)
+        costs = {
+            width: (draft, verify) for width, draft, verify, _ in made.estimates(WIDEST, sequences)
+        }
+        draft, verify = costs[order.width]
+        for _ in range(sequences if order.width > 1 else 0):
+            right = min(accepted(), order.width - 1)
+            made.saw_block([0.9] * (order.width - 1), order.width - 1, right)
+        made.saw_round(
+            sequences=sequences,
+            drafted_width=order.width,
+            width=order.width,
+            draft=int(draft),
+            verify=int(verify),
+            total=int(draft + verify),
+        )
+        widths.append(order.width)
+    return widths
+
+
+def test_a_good_drafter_is_soon_used_and_a_useless_one_soon_left() -> None:
+    good = play(controller(), lambda: 12, rounds=60)
+    assert good[0] == 1  # nothing is known of it yet
+    assert min(good[20:]) > 1
+    assert good[-1] == 16
+    useless = play(controller(), lambda: 0, rounds=60)
+    assert set(useless) == {1}
+
+
+def test_what_changes_is_noticed_both_ways() -> None:
+    made = controller()
+    assert play(made, lambda: 12, rounds=60)[-1] == 16
+    assert play(made, lambda: 0, rounds=150)[-1] == 1
+    assert play(made, lambda: 12, rounds=3000)[-1] == 16
+
+
+def test_finding_out_takes_a_small_share_of_the_time() -> None:
+    made = controller()
+    spent, total = 0.0, 0.0
+    for _ in range(4096):
+        order = made.order(1, WIDEST, False)
+        assert order.width == 1
+        total += COSTS[1][1]
+        if order.probe:
+            spent += 0.5
+            made.saw_probe_cost(int(0.5 * MS))
+            made.saw_probe([0.6] * 7, 1, 0)
+        made.saw_round(verify=int(COSTS[1][1] * MS), total=int(COSTS[1][1] * MS))
+    assert 0 < spent < 0.02 * total
+
+
+def test_features_are_not_asked_for_while_drafting_is_hopeless() -> None:
+    made = controller()
+    orders = []
+    for _ in range(600):
+        orders.append(made.order(1, WIDEST, False))
+        if orders[-1].probe:
+            made.saw_probe([0.6] * 7, 1, 0)
+        made.saw_round(verify=int(0.6 * MS), total=int(0.6 * MS))
+    without = [i for i, order in enumerate(orders) if not order.features]
+    assert len(without) > 300
+    # some rows of features are gathered before it is tried again
+    for i, order in enumerate(orders):
+        assert not order.probe or all(o.features for o in orders[max(0, i - 8) : i + 1])
+    asleep = [i for i in without if i + 1 < len(orders)]
+    assert asleep
+    made.wake()
+    assert made.order(1, WIDEST, False).features
+
+
+def test_a_new_request_is_looked_at_again() -> None:
+    made = controller()
+    while made.order(1, WIDEST, False).features:
+        made.saw_probe([0.6] * 7, 1, 0)
+        made.saw_round(verify=int(0.6 * MS), total=int(0.6 * MS))
+    made.wake()
+    assert made.order(1, WIDEST, False).features
+
+
+def test_no_probe_while_one_is_awaited() -> None:
+    made = controller()
+    assert made.order(1, WIDEST, False).probe == 8
+    assert made.order(1, WIDEST, True).probe == 0
+    assert made.order(1, 3, False).probe == 3
+    assert made.order(1, 1, False).probe == 0
+
+
+@pytest.mark.parametrize("way", ["free", "snapshots", "replay"])
+def test_more_rows_than_fit_are_never_ordered(way: str) -> None:
+    made = controller(way=way, depth=WIDEST - 1)
+    play(made, lambda: 12, rounds=60)
+    for most in range(1, WIDEST + 1):
+        assert 1 <= made.order(1, most, True).width <= most
+
+
+def test_blocks_whose_end_is_unlikely_are_trimmed() -> None:
+    made = controller()
+    random.seed(1)
+    for _ in range(400):  # sure tokens are right, unsure ones are not
+        sure = random.randrange(16)
+        made.saw_block([0.999] * sure + [0.3] * (15 - sure), 15, sure)
+        made.saw_round(
+            drafted_width=16,
+            width=16,
+            draft=int(0.9 * MS),
+            verify=int(3.6 * MS),
+            total=int(4.5 * MS),
+        )
+    assert made.chance(3, 0.999) > 0.9
+    assert made.chance(3, 0.3) < 0.2
+    assert made.trim([[0.999] * 15], 16) == 16
+    assert made.trim([[0.999] * 7 + [0.3] * 8], 16) == 8
+    assert made.trim([[0.3] * 15], 16) == 1
+
+
+def test_sequences_of_a_round_are_trimmed_together() -> None:
+    made = controller()
+    for _ in range(200):
+        made.saw_block([0.999] * 7 + [0.3] * 8, 15, 7)
+        made.saw_round(
+            drafted_width=16,
+            width=16,
+            draft=int(0.9 * MS),
+            verify=int(3.6 * MS),
+            total=int(4.5 * MS),
+        )
+    long, short = [0.999] * 15, [0.3] * 15
+    alone = made.trim([long], 16)
+    assert made.trim([long] * 4, 16) >= made.trim([long, short, short, short], 16)
+    assert alone == 16
+
+
+def test_another_shape_must_be_worth_its_graph() -> None:
+    block = [[0.999] * 11 + [0.3] * 4]
+    widths = []
+    for rebuild in (0.0, 3.0):
+        made = controller(rebuild=rebuild * MS)
+        for _ in range(200):
+            made.saw_block(block[0], 15, 11)
+            made.saw_round(
+                drafted_width=16,
+                width=16,
+                draft=int(0.9 * MS),
+                verify=int(3.6 * MS),
+                total=int(4.5 * MS),
+            )
+        widths.append(made.trim(block, 16))
+    assert widths == [12, 16]
+
+
+def test_snapshots_follow_the_width_once_their_lack_has_cost_as_much_as_the_change() -> None:
+    made = controller(way="snapshots", depth=0, slots=[(1, 0.01 * MS)], shift=20 * MS)
+    waited = 0
+    while (order := made.order(1, WIDEST, False)).depth < 0:
+        assert order.width == 1  # without snapshots nothing can be taken back
+        waited += 1
+        made.saw_probe([0.99] * 7, 7, 7)
+        made.saw_round(verify=int(0.6 * MS), total=int(0.6 * MS))
+    assert order.depth == order.width - 1 == WIDEST - 1
+    assert 20 / 0.6 < waited < 3 * 20 / 0.6
+    made.saw_shift(order.depth, int(20 * MS))
+    for _ in range(300):  # and back, when nothing is accepted any more
+        order = made.order(1, WIDEST, False)
+        if order.depth >= 0:
+            break
+        for _ in range(order.width > 1):
+            made.saw_block([0.6] * (order.width - 1), order.width - 1, 0)
+        made.saw_round(
+            drafted_width=order.width, width=order.width, verify=int(3 * MS), total=int(4 * MS)
+        )
+    assert (order.width, order.depth) == (1, 0)
+
+
+def test_what_an_earlier_run_saw_is_believed_at_first() -> None:
+    seen = [(100.0, 95.0)] * 15
+    made = controller(way="snapshots", depth=0, outcomes=seen)
+    assert made.first_depth() == WIDEST - 1
+    assert controller(outcomes=seen).order(1, WIDEST, False).width == WIDEST
+    assert controller(way="snapshots", depth=0).first_depth() == 0
+    assert controller(outcomes=[(100.0, 1.0)]).order(1, WIDEST, False).width == 1
+
+
+def test_where_many_sequences_fill_the_machine_less_is_drafted() -> None:
+    # 32 rows cost 32 times one: nothing is gained by rows that may be rejected
+    linear = {w: (w * 3.0, w * 19.0) for w in (1, 4, 16)}
+    made = controller(points=points() + points(linear, sequences=32))
+    play(made, lambda: 6, rounds=100)
+    assert made.order(1, WIDEST, True).width > 1
+    play(made, lambda: 6, rounds=40, sequences=32)
+    assert made.order(32, WIDEST, True).width == 1
+
+
+def test_costs_follow_what_is_seen() -> None:
+    made = controller()
+    for _ in range(200):
+        made.saw_round(
+            drafted_width=8, width=8, draft=int(1.1 * MS), verify=int(4.4 * MS), total=int(5.5 * MS)
+        )
+    found = {width: (draft / MS, verify / MS) for width, draft, verify, _ in made.estimates(WIDEST)}
+    assert found[8] == pytest.approx((1.1, 4.4), rel=0.05)
+    assert found[16] == pytest.approx((1.8, 7.2), rel=0.3)  # the whole machine has become slower
+    assert found[6][1] == pytest.approx((found[4][1] + found[8][1]) / 2, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"points": []},
+        {"points": points({4: (1, 2)})},
+        {"points": [(1, 1, 0.0, float("nan"), 0.0, 1)]},
+        {"points": [(1, 1, 0.0, 0.0, 0.0, 1)]},
+        {"points": [(1, 1, -1.0, 1.0, 0.0, 1)]},
+        {"shift": -1.0},
+        {"rebuild": float("inf")},
+        {"slots": [(0, 1.0)]},
+    ],
+)
+def test_a_calibration_that_is_none_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a calibration needs"):
+        controller(**broken)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 15), min_size=5, max_size=80),
+    st.sampled_from(["free", "snapshots", "replay"]),
+    st.integers(1, 8),
+)
+def test_orders_make_sense_whatever_happens(right: list[int], way: str, sequences: int) -> None:
+    made = controller(way=way, depth=0, shift=1.0 * MS, slots=[(1, 0.01 * MS)])
+    depth, last = 0, iter(right * 20)
+    for _ in range(len(right)):
+        order = made.order(sequences, WIDEST, False)
+        if order.depth >= 0:
+            depth = order.depth
+            made.saw_shift(depth, int(MS))
+        assert 1 <= order.width <= WIDEST
+        assert way != "snapshots" or order.width <= depth + 1
+        assert order.probe == 0 or (order.width == 1 and order.features)
+        blocks = [[random.Random(i).random()] * (order.width - 1) for i in range(sequences)]
+        width = made.trim(blocks, order.width) if order.width > 1 else 1
+        assert 1 <= width <= order.width
+        if order.probe:
+            made.saw_probe([0.5] * (order.probe - 1), 1, 0)
+        for block in blocks if width > 1 else []:
+            made.saw_block(block, width - 1, min(next(last), width - 1))
+        made.saw_round(
+            sequences=sequences,
+            drafted_width=order.width,
+            width=width,
+            verify=int(MS),
+            total=int(2 * MS),
+        )
