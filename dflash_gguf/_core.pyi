@@ -283,6 +283,49 @@ class KeptPrefix:
 class GrammarText:
     def __init__(self, gbnf: str = "", tokens: set[int] = ..., any_token: bool = False) -> None: ...
 
+class Order:
+    width: int
+    probe: int
+    depth: int
+    features: bool
+
+class Controller:
+    def __init__(
+        self,
+        points: Sequence[tuple[int, int, float, float, float, int]],
+        *,
+        widest: int,
+        way: str = "free",
+        depth: int = 0,
+        slots: Sequence[tuple[int, float]] = ...,
+        rebuild: float = 0.0,
+        shift: float = 0.0,
+        outcomes: Sequence[tuple[float, float]] = ...,
+    ) -> None: ...
+    def order(self, sequences: int, most: int, probing: bool) -> Order: ...
+    def trim(self, confidence: Sequence[Sequence[float]], drafted_width: int) -> int: ...
+    def wake(self) -> None: ...
+    def first_depth(self) -> int: ...
+    def saw_block(self, confidence: Sequence[float], tested: int, accepted: int) -> None: ...
+    def saw_probe(self, confidence: Sequence[float], tested: int, accepted: int) -> None: ...
+    def saw_probe_cost(self, ns: int) -> None: ...
+    def saw_round(
+        self,
+        *,
+        sequences: int = 1,
+        drafted_width: int = 1,
+        width: int = 1,
+        rebuilt: bool = False,
+        draft: int = 0,
+        verify: int = 0,
+        total: int = 0,
+    ) -> None: ...
+    def saw_shift(self, depth: int, ns: int) -> None: ...
+    def chance(self, position: int, confidence: float | None = None) -> float: ...
+    def estimates(
+        self, widest: int, sequences: int = 1, depth: int = 0
+    ) -> list[tuple[int, float, float, float]]: ...
+
 class Session:
     n_ctx: int
     max_block: int
@@ -324,6 +367,9 @@ class Session:
         shift: float,
         outcomes: Sequence[tuple[float, float]],
     ) -> None: ...
+    def estimates(
+        self, sequences: int = 1, depth: int = 0
+    ) -> list[tuple[int, float, float, float]]: ...
     def copy_prefix(self, tokens: Sequence[int]) -> KeptPrefix: ...
     def adopt_prefix(self, kept: KeptPrefix) -> None: ...
     def forget_prefixes(self) -> None: ...
