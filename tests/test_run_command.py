@@ -344,3 +344,18 @@ def test_llama_cpps_log_is_shown_when_asked_for(dense: Pair) -> None:
     assert result.returncode == 0
     assert "llama_model_loader" in result.stderr
     assert "llama" not in result.stdout
+
+
+def test_texts_keep_to_a_grammar_or_a_schema(dense: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "g.gbnf"
+    path.write_text('root ::= "ab" [0-3]{2}\n', encoding="utf-8")
+    pair = ("run", "--target", dense.target, "--draft", dense.draft, "-p", "x", "-c", 64)
+    for options in (("--grammar-file", path), ("--grammar", path.read_text(encoding="utf-8"))):
+        assert re.fullmatch("ab[0-3]{2}\n", command(*pair, *options).stdout)
+    done = command(*pair, "-j", '{"enum": ["é", 12]}', "--temp", 1, "--draft-sampling", "rejection")
+    assert done.stdout in {'"é"\n', "12\n"}
+    done = command(*pair, "--grammar", "root ::= [a", "-q")
+    assert "the grammar, line 1: expected a closing bracket, found the end" in done.stderr
+    assert done.returncode == 2
+    done = command(*pair, "-j", "{", "--grammar-file", path)
+    assert "--grammar-file and --json-schema are given; expected one of them" in done.stderr
