@@ -49,7 +49,7 @@ class Pair:
 
     def read(self, tokens: list[int]) -> int:
         """Give both models a text; the answer ends with the prefill."""
-        number: int = self.session.add(tokens, max_tokens=1, block=1, stops=set())
+        number: int = self.session.add(tokens, max_tokens=1, block=self.block, stops=set())
         while not self.session.step():
             pass
         return number
