@@ -14,9 +14,12 @@ constexpr int probe_rows = 8;
 constexpr double enough_evidence = 4;
 constexpr double remembered = 20; // outcomes of a position: a guess from another day gives way soon
 constexpr size_t blocks_kept = 48;
-constexpr int rates_last = 16;        // rounds
-constexpr int rates_last_plain = 256; // that brought no news of drafts
-constexpr int patience = 4;           // probes in vain before features are turned off for a while
+constexpr size_t blocks_inherited = 4; // by a new request: what it wants may be another kind of text
+constexpr double request_probes = 3;   // that a request may begin with, whatever the allowance
+constexpr double hopeless = 0.05;      // unless so few requests were drafted for
+constexpr int rates_last = 16;         // rounds
+constexpr int rates_last_plain = 256;  // that brought no news of drafts
+constexpr int patience = 4;            // probes in vain before features are turned off for a while
 constexpr int first_sleep = 64;
 constexpr int longest_sleep = 2048;
 constexpr int waking_rounds = 16;
@@ -101,6 +104,25 @@ double Controller::rate(int sequences, int width, int depth) const {
             // back
             return verify_cost(sequences, rows, depth, tokens) + (rows == usual ? 0 : 1.5 * costs_.rebuild());
         });
+}
+
+void Controller::wake() {
+    asleep_ = waking_ = 0;
+    if (rounds_since_wake_ == 0) {
+        return; // requests that come together count once
+    }
+    constexpr double step = 0.2;
+    worth_ += step * ((drafted_since_wake_ ? 1 : 0) - worth_);
+    rounds_since_wake_ = 0;
+    drafted_since_wake_ = false;
+    while (blocks_.size() > blocks_inherited) {
+        blocks_.pop_front();
+    }
+    rates_.age = rates_last_plain;
+    if (worth_ > hopeless) {
+        allowance_ =
+            std::max(allowance_, request_probes * costs_.draft(1, std::min(probe_rows, drafts_.back())));
+    }
 }
 
 const Controller::Rates & Controller::rates(int sequences) {
@@ -247,6 +269,8 @@ void Controller::saw_probe_cost(std::int64_t ns) {
 
 void Controller::saw_round(const RoundFacts & facts) {
     const double total = static_cast<double>(facts.total);
+    ++rounds_since_wake_;
+    drafted_since_wake_ = drafted_since_wake_ || facts.drafted_width > 1;
     if (facts.drafted_width > 1) {
         survival_.fade();
         misses_ = 0;

@@ -56,7 +56,7 @@ class Controller {
     bool drafts() const { return last_drafted_ > 1; }
 
     // A request has come: what it wants may be easier to draft than what was seen last.
-    void wake() { asleep_ = 0; }
+    void wake();
 
     // A block was verified, or a probe's tokens have turned out to be what was written, or not.
     void saw_block(const std::vector<float> & confidence, int tested, int accepted);
@@ -105,9 +105,12 @@ class Controller {
     double gap_ = 0;       // share of the time that the present depth loses
     double regret_ = 0;    // nanoseconds lost so
     double allowance_ = 0; // nanoseconds that probes may take
-    int misses_ = 0;       // probes in a row after which drafting still did not pay
-    int asleep_ = 0;       // rounds until features are wanted again
-    int waking_ = 0;       // rounds until there are enough of them for a probe
+    double worth_ = 0.5;   // share of the last requests that were drafted for
+    int rounds_since_wake_ = 0;
+    bool drafted_since_wake_ = false;
+    int misses_ = 0; // probes in a row after which drafting still did not pay
+    int asleep_ = 0; // rounds until features are wanted again
+    int waking_ = 0; // rounds until there are enough of them for a probe
 };
 
 } // namespace dflash
