@@ -115,6 +115,7 @@ void bind_session(py::module_ & m) {
         .def_property_readonly("prefix_memory", [](Session & session) { return session.prefixes().budget(); })
         .def_property_readonly("kept_bytes", [](Session & session) { return session.prefixes().bytes(); })
         .def_property_readonly("times", [](const Session & session) { return session.times(); })
+        .def_property("prefill_rows", &Session::prefill_rows, &Session::set_prefill_rows)
         .def_property_readonly("n_ctx", &Session::n_ctx)
         .def_property_readonly("max_block", &Session::max_block)
         .def_property_readonly("draft_failure", &Session::draft_failure);

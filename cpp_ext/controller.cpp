@@ -9,7 +9,7 @@ namespace {
 constexpr double stickiness = 0.03;    // a width stays unless another is better by this share
 constexpr double probe_share = 0.0075; // of the time may go to finding out whether drafting would pay
 constexpr double first_tokens = 256;   // of which
-constexpr double first_share = 0.06;   // may go to finding out, at the very beginning
+constexpr double first_share = 0.04;   // may go to finding out, at the very beginning
 constexpr int probe_rows = 8;
 constexpr double enough_evidence = 4;
 constexpr double remembered = 20; // outcomes of a position: a guess from another day gives way soon

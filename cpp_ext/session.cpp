@@ -27,7 +27,8 @@ std::size_t ring_bytes(const Target & target) {
 Session::Session(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
                  RollbackKind rollback, size_t prefix_memory)
     : target_(std::move(target)), drafting_(drafter, *target_, ring_bytes(*target_)), max_block_(max_block),
-      rollback_(target_, rollback, max_block), prefixes_(target_, drafter, prefix_memory) {
+      prefill_rows_(target_->context().params().n_batch), rollback_(target_, rollback, max_block),
+      prefixes_(target_, drafter, prefix_memory) {
     const Context & context = target_->context();
     require(max_block_ >= 1, "max_block is " + std::to_string(max_block_) + ", at least 1 is needed");
     require(context.params().n_outputs >= context.params().n_seq * max_block_,
@@ -89,6 +90,13 @@ llama_seq_id Session::add(std::vector<Token> prompt, Limits limits, Sampling sam
         drafting_.controller()->wake();
     }
     return id;
+}
+
+void Session::set_prefill_rows(int rows) {
+    const int most = target_->context().params().n_batch;
+    require(rows >= 1 && rows <= most,
+            "prefill_rows is " + std::to_string(rows) + ", expected 1 to " + std::to_string(most));
+    prefill_rows_ = rows;
 }
 
 void Session::remove(llama_seq_id id) {
@@ -167,7 +175,7 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     }
     const int n_prompt = static_cast<int>(sequence.prompt.size());
     const int end_at = sequence.n_past < sequence.border ? sequence.border : n_prompt;
-    const int count = std::min(end_at - sequence.n_past, target_->context().params().n_batch);
+    const int count = std::min(end_at - sequence.n_past, prefill_rows_);
     batch_.clear();
     for (int i = 0; i < count; ++i) {
         const int at = sequence.n_past + i;

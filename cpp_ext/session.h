@@ -72,6 +72,10 @@ class Session {
     const Times & times() const { return times_; }
     int n_ctx() const { return target_->context().params().n_ctx; }
     int max_block() const { return max_block_; }
+    // Rows of a prompt that are read at a time, so that running answers and a cancel need not wait for long;
+    // the target's n_batch at first. Throws std::invalid_argument outside 1 to n_batch.
+    int prefill_rows() const { return prefill_rows_; }
+    void set_prefill_rows(int rows);
     // Why drafting has stopped for good; empty while it works.
     const std::string & draft_failure() const { return drafting_.failure(); }
     PrefixStore & prefixes() { return prefixes_; }
@@ -113,6 +117,7 @@ class Session {
     std::shared_ptr<Target> target_;
     Drafting drafting_;
     int max_block_;
+    int prefill_rows_;
     Rollback rollback_;
     std::unordered_set<Token> ends_; // of the model, never shown
     std::map<llama_seq_id, Sequence> sequences_;

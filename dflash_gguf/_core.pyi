@@ -331,6 +331,7 @@ class Session:
     max_block: int
     draft_failure: str
     depth: int
+    prefill_rows: int
     outcomes: list[tuple[float, float]]
     times: Times
     kept_bytes: int

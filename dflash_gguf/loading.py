@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ._native import core
-from .calibration import Notebook, identity, learn
+from .calibration import Notebook, identity, learn, prefill_rows
 from .convert.target import read_target
 from .draft_family import make_drafter
 from .engine import AUTO, Engine, Parts
@@ -32,6 +32,7 @@ _INJECT_ROWS = 128
 _INT_MAX = 2**31 - 1
 _BYTES_MAX = 2**62
 _MAX_SEQUENCES = 256  # llama.cpp's own limit
+_LEAST_MEASURED = 16  # positions; a smaller context reads its prompts in a moment
 _MAX_THREADS = 512  # and ggml's
 _MAX_BLOCK = 1024  # a file may claim any; each row of a block takes memory
 _KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
@@ -121,6 +122,8 @@ def load(
     if facts is not None and parts.drafter is not None and chosen.block == AUTO:
         files, seconds = (target_path, facts.path), time.monotonic() - began
         parts.notebook = _steer(parts, parts.drafter, files, chosen, seconds)
+    if gpu_layers(chosen.gpu_layers) == 0 and parts.session.n_ctx > _LEAST_MEASURED:
+        parts.session.prefill_rows = prefill_rows(parts.target, parts.session.prefill_rows)
     engine = Engine(parts)
     if engine.n_ctx > model.n_ctx_train:
         engine.warnings.append(
