@@ -1,7 +1,9 @@
 // Models and their contexts.
 #include "bindings.h"
+#include "memory_trial.h"
 #include "target.h"
 
+#include <algorithm>
 #include <pybind11/functional.h>
 
 namespace dflash {
@@ -26,6 +28,19 @@ void evaluate(Context & context, const std::vector<Token> & tokens, llama_pos po
     context.decode(batch.view(), "evaluating");
 }
 
+// The types that llama.cpp's own tools take for a cache; any other may end the process.
+ggml_type cache_type(const std::string & name, int type) {
+    static const std::vector<ggml_type> known = {
+        GGML_TYPE_F32,  GGML_TYPE_F16,    GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0,
+        GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
+    };
+    if (std::find(known.begin(), known.end(), static_cast<ggml_type>(type)) == known.end()) {
+        throw std::invalid_argument(name + " is " + std::to_string(type) +
+                                    ", expected a ggml_type that llama.cpp takes for caches");
+    }
+    return static_cast<ggml_type>(type);
+}
+
 void bind_contexts(py::module_ & m) {
     py::class_<ContextParams>(m, "ContextParams")
         .def(py::init<>())
@@ -38,15 +53,17 @@ void bind_contexts(py::module_ & m) {
         .def_readwrite("n_threads", &ContextParams::n_threads)
         .def_readwrite("n_threads_batch", &ContextParams::n_threads_batch)
         .def_readwrite("unified", &ContextParams::unified)
+        .def_readwrite("window", &ContextParams::window)
+        .def_property(
+            "type_k", [](const ContextParams & params) { return static_cast<int>(params.type_k); },
+            [](ContextParams & params, int type) { params.type_k = cache_type("type_k", type); })
+        .def_property(
+            "type_v", [](const ContextParams & params) { return static_cast<int>(params.type_v); },
+            [](ContextParams & params, int type) { params.type_v = cache_type("type_v", type); })
         .def_property(
             "type_kv", [](const ContextParams & params) { return static_cast<int>(params.type_k); },
             [](ContextParams & params, int type) {
-                if (type != GGML_TYPE_F32 && type != GGML_TYPE_F16 && type != GGML_TYPE_BF16 &&
-                    type != GGML_TYPE_Q8_0) {
-                    throw std::invalid_argument("type_kv is " + std::to_string(type) +
-                                                ", expected f32 (0), f16 (1), q8_0 (8) or bf16 (30)");
-                }
-                params.type_k = params.type_v = static_cast<ggml_type>(type);
+                params.type_k = params.type_v = cache_type("type_kv", type);
             })
         .def_property(
             "flash_attn", [](const ContextParams & params) { return static_cast<int>(params.flash_attn); },
@@ -57,6 +74,7 @@ void bind_contexts(py::module_ & m) {
         .def(py::init<std::shared_ptr<Model>, const ContextParams &>(), py::arg("model").none(false),
              py::arg("params"), release_gil())
         .def_property_readonly("n_rollback", &Context::n_rollback)
+        .def_property_readonly("buffers", &buffers_of)
         .def("truncate", &Context::truncate, py::arg("seq"), py::arg("pos"))
         .def(
             "evaluate",

@@ -22,6 +22,7 @@ void bind_rejection(py::module_ & m);
 void bind_models(py::module_ & m);
 void bind_drafters(py::module_ & m);
 void bind_prefix(py::module_ & m);
+void bind_memory(py::module_ & m);
 void bind_session(py::module_ & m);
 void bind_controller(py::module_ & m);
 

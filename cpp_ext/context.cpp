@@ -84,6 +84,8 @@ void check(const ContextParams & params) {
     require(params.n_ubatch >= 1, "n_ubatch", params.n_ubatch, "at least 1");
     require(params.n_outputs >= params.n_seq, "n_outputs", params.n_outputs,
             "at least n_seq (" + std::to_string(params.n_seq) + ")");
+    require(params.window >= 0 && params.window <= params.n_ctx, "window", params.window,
+            "0 to n_ctx (" + std::to_string(params.n_ctx) + ")");
     require(params.n_rollback >= 0, "n_rollback", params.n_rollback, "at least 0");
     require(params.n_rollback == 0 || std::min(params.n_batch, params.n_ubatch) - 1 > params.n_rollback,
             "n_rollback", params.n_rollback, "at most n_ubatch - 2");
@@ -164,6 +166,13 @@ void Context::truncate(llama_seq_id seq, llama_pos pos) {
     if (seq < 0 || seq >= params_.n_seq || !llama_memory_seq_rm(llama_get_memory(get()), seq, pos, -1)) {
         throw std::logic_error("llama.cpp cannot take sequence " + std::to_string(seq) +
                                " back to position " + std::to_string(pos));
+    }
+}
+
+void Context::forget(llama_seq_id seq, llama_pos pos) {
+    if (pos > 0 && !llama_memory_seq_rm(llama_get_memory(get()), seq, 0, pos)) {
+        throw std::logic_error("llama.cpp cannot forget what is before position " + std::to_string(pos) +
+                               " of sequence " + std::to_string(seq));
     }
 }
 

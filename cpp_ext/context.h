@@ -19,6 +19,7 @@ struct ContextParams {
     int n_threads = 1;
     int n_threads_batch = 1;
     bool unified = false; // one KV buffer for all sequences
+    int window = 0;       // of a draft: newest rows of a sequence that it keeps; 0: all
     ggml_type type_k = GGML_TYPE_F16;
     ggml_type type_v = GGML_TYPE_F16;
     llama_flash_attn_type flash_attn = LLAMA_FLASH_ATTN_TYPE_AUTO;
@@ -99,6 +100,9 @@ class Context {
 
     // Forget positions >= pos of a sequence; throws std::logic_error if llama.cpp cannot.
     void truncate(llama_seq_id seq, llama_pos pos);
+    // Forget positions < pos of a sequence of a model without recurrent state; the others stay where they
+    // are.
+    void forget(llama_seq_id seq, llama_pos pos);
     void drop(llama_seq_id seq);
 
     // States of all sequences that have one; and back into a context of the same model and cache types.

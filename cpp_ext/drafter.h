@@ -42,6 +42,9 @@ class Drafter {
     };
     virtual void inject_kept(const std::vector<Kept> & kept) = 0;
 
+    // Newest context rows of a sequence that it keeps; 0: all. Rows that will be older need not be injected.
+    virtual int window() const { return 0; }
+
     // Fill `drafted` of every request. Throws std::runtime_error if drafting fails.
     virtual void draft(std::vector<DraftRequest> & requests) = 0;
 

@@ -20,6 +20,9 @@ Drafting::Drafting(std::shared_ptr<Drafter> drafter, const Target & target, std:
     const std::size_t row = std::max<std::size_t>(1, static_cast<std::size_t>(ring_width_)) * sizeof(float);
     const std::size_t context = static_cast<std::size_t>(target.context().params().n_ctx);
     ring_rows_ = static_cast<int>(std::min(context, std::clamp(ring_bytes / row, fewest_kept, most_kept)));
+    if (drafter_ && drafter_->window() > 0) {
+        ring_rows_ = std::min(ring_rows_, drafter_->window());
+    }
 }
 
 template <typename Call> void Drafting::guarded(const Call & call) {
@@ -46,15 +49,39 @@ void Drafting::end(const Sequence & sequence, bool kept) {
     }
 }
 
+bool Drafting::wants(const FeatureRows & rows, llama_pos end) const {
+    return drafter_ && newest(rows, end, drafter_->window()).count > 0;
+}
+
+// The rows that are in the drafter's window once the text is read. Where some have been left out, what it has
+// is older still: it begins anew, for positions may not jump.
+FeatureRows Drafting::needed(const Target & target, const NewRows & given) {
+    const FeatureRows rows = newest(given.rows, given.end, drafter_->window());
+    Sequence & sequence = *given.sequence;
+    const llama_pos next = sequence.waiting.count() > 0 ? sequence.waiting.end() : sequence.drafted_to;
+    if (drafter_->window() > 0 && target.publishes() && rows.count > 0 && rows.pos > next) {
+        sequence.waiting.clear();
+        drafter_->forget(sequence.id);
+        sequence.drafted_to = rows.pos;
+    }
+    return rows;
+}
+
 bool Drafting::eager() const {
     return controller_ && controller_->drafts();
 }
 
-void Drafting::take(const Target & target, const std::vector<NewRows> & rows, bool eager) {
+void Drafting::take(const Target & target, const std::vector<NewRows> & given, bool eager) {
     if (!works()) {
         return;
     }
     const auto at_once = [eager](const Sequence & sequence) { return eager || sequence.limits.block > 1; };
+    std::vector<NewRows> rows;
+    for (const NewRows & of_one : given) {
+        rows.push_back({of_one.sequence, needed(target, of_one), of_one.end});
+    }
+    rows.erase(std::remove_if(rows.begin(), rows.end(), [](const NewRows & n) { return n.rows.count == 0; }),
+               rows.end());
     std::vector<Sequence *> behind;
     for (const NewRows & of_one : rows) {
         if (at_once(*of_one.sequence)) {

@@ -16,6 +16,7 @@ namespace dflash {
 struct NewRows {
     Sequence * sequence;
     FeatureRows rows;
+    llama_pos end; // of the text they belong to, as far as it is known
 };
 
 class Drafting {
@@ -37,6 +38,9 @@ class Drafting {
     void begin(Sequence & sequence, FeatureRing waiting) const;
     // kept: its rows stay in the drafter for a sequence that goes on from its text.
     void end(const Sequence & sequence, bool kept);
+
+    // Whether the drafter has a use for rows of a text that will have `end` rows.
+    bool wants(const FeatureRows & rows, llama_pos end) const;
 
     // Features of new rows. eager: give them to the drafter now, else when a draft wants them; sequences with
     // a fixed block draft in every round.
@@ -69,6 +73,7 @@ class Drafting {
     };
 
     void conclude(int tested);
+    FeatureRows needed(const Target & target, const NewRows & given);
     // Runs a call of the drafter; its failure is drafting's end.
     template <typename Call> void guarded(const Call & call);
 

@@ -5,6 +5,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,17 @@ DFLASH_WEAK int32_t llama_model_dflash_selector_top_k(const llama_model * model)
 // masked: a row for each of the batch, whether it asked for logits or not.
 DFLASH_WEAK void llama_set_embeddings_nextn(llama_context * ctx, bool value, bool masked);
 DFLASH_WEAK float * llama_get_embeddings_nextn(llama_context * ctx);
+
+// Bytes by kind of buffer: tensors of the model, of the context's caches, of its graphs.
+struct llama_memory_breakdown_data {
+    size_t model = 0;
+    size_t context = 0;
+    size_t compute = 0;
+};
+
+using llama_memory_breakdown = std::map<ggml_backend_buffer_type_t, llama_memory_breakdown_data>;
+
+DFLASH_WEAK llama_memory_breakdown llama_get_memory_breakdown(const llama_context * ctx);
 
 struct quantize_state_impl;
 

@@ -35,6 +35,10 @@ Model::Model(const std::string & path, const ModelParams & params) : model_(null
     llama_model_params raw = llama_model_default_params();
     raw.n_gpu_layers = params.n_gpu_layers;
     raw.vocab_only = params.vocab_only;
+    if (params.no_alloc) {
+        raw.no_alloc = true;
+        raw.load_mode = LLAMA_LOAD_MODE_NONE; // what it would map is not there to be mapped
+    }
     raw.progress_callback = on_progress;
     raw.progress_callback_user_data = const_cast<std::function<bool(float)> *>(&params.progress);
     if (!params.devices.empty()) {

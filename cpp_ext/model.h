@@ -17,6 +17,7 @@ struct ModelParams {
     std::vector<std::string> devices;    // empty: llama.cpp's choice
     std::function<bool(float)> progress; // 0..1; false stops the load
     bool vocab_only = false;             // see Vocabulary
+    bool no_alloc = false;               // see MemoryTrial
 };
 
 class Model {

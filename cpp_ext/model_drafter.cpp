@@ -79,7 +79,11 @@ void ModelDrafter::inject(const Target & target, const std::vector<FeatureRows> 
                                " features of a row, the drafter takes " + std::to_string(features_.width()));
     }
     features_.clear();
-    for (const FeatureRows & run : rows) {
+    for (const FeatureRows & run : rows) { // before anything comes in: the cache has room for no more
+        context_->forget(run.seq, window() > 0 ? run.pos + run.count - window() : 0);
+    }
+    for (const FeatureRows & given : rows) {
+        const FeatureRows run = newest(given, given.pos + given.count, window());
         for (int i = 0; i < run.count; ++i) {
             target.copy_features(run.row + i, features_.add(run.pos + i, run.seq));
             // attention is not causal here: a decode must fit one ubatch
@@ -93,6 +97,9 @@ void ModelDrafter::inject(const Target & target, const std::vector<FeatureRows> 
 
 void ModelDrafter::inject_kept(const std::vector<Kept> & kept) {
     features_.clear();
+    for (const Kept & of_one : kept) {
+        context_->forget(of_one.seq, window() > 0 ? of_one.ring->end() - window() : 0);
+    }
     for (const Kept & of_one : kept) {
         for (int i = 0; i < of_one.ring->count(); ++i) {
             float * row = features_.add(of_one.ring->begin() + i, of_one.seq);
@@ -134,7 +141,8 @@ void ModelDrafter::probe() {
     const size_t count = static_cast<size_t>(rows) * context_->model().n_vocab();
     noise_.clear();
     for (int pos = 0; pos < rows; ++pos) {
-        noise_.add(mask_, pos, 0, true);
+        // rows of one token have one value, and what attention makes of equal values no mask can change
+        noise_.add(pos % context_->model().n_vocab(), pos, 0, true);
     }
     context_->decode(noise_.view(), "drafting");
     const std::vector<float> plain(context_->logits(0), context_->logits(0) + count);

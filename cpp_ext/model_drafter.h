@@ -24,6 +24,7 @@ class ModelDrafter : public Drafter {
 
     void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
     void inject_kept(const std::vector<Kept> & kept) override;
+    int window() const override { return context_->params().window; }
     void draft(std::vector<DraftRequest> & requests) override;
     void rehearse(std::vector<DraftRequest> & requests) override;
     void forget(llama_seq_id seq) override { context_->drop(seq); }

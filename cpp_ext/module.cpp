@@ -28,6 +28,7 @@ PYBIND11_MODULE(_core, m) {
     bind_models(m);
     bind_drafters(m);
     bind_prefix(m);
+    bind_memory(m);
     bind_session(m);
     bind_controller(m);
     bind_quantize(m);

@@ -299,7 +299,9 @@ void Session::commit(const std::vector<Turn> & turns, const Round & round) {
             prefixes_.spoil(turn.request.seq);
         } else {
             const int count = turn.sequence->n_past - turn.request.pos;
-            rows.push_back({turn.sequence, {turn.request.seq, turn.request.pos, turn.row, count}});
+            rows.push_back({turn.sequence,
+                            {turn.request.seq, turn.request.pos, turn.row, count},
+                            turn.request.pos + count});
             for (int i = 0; i < count; ++i) {
                 prefixes_.grow(turn.request.seq, i == 0 ? turn.request.anchor
                                                         : turn.request.drafted[static_cast<size_t>(i) - 1]);

@@ -182,17 +182,17 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
         batch_.add(sequence.prompt[static_cast<size_t>(at)], at, sequence.id, at + 1 == n_prompt);
         prefixes_.grow(sequence.id, sequence.prompt[static_cast<size_t>(at)]);
     }
-    target_->publish(drafting_.works() && sequence.limits.block != 1);
+    const FeatureRows rows{sequence.id, sequence.n_past, 0, count};
+    target_->publish(drafting_.works() && sequence.limits.block != 1 && drafting_.wants(rows, n_prompt));
     target_->context().decode(batch_.view(), "reading the prompt");
     last_shape_ = {0, 0};
-    const FeatureRows rows{sequence.id, sequence.n_past, 0, count};
     sequence.n_past += count;
     Output output{sequence.id, {}, Finish::none};
     if (!sequence.prefilling()) {
         const DraftRequest none{sequence.id, n_prompt - 1, sequence.prompt.back(), 0};
         output = write(sequence, judged(sequence, none, 0, std::nullopt), 0);
     }
-    drafting_.take(*target_, {{&sequence, rows}}, drafting_.eager());
+    drafting_.take(*target_, {{&sequence, rows, n_prompt}}, drafting_.eager());
     if (sequence.n_past == sequence.border) {
         prefixes_.mark(sequence.id);
     }

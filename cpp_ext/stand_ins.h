@@ -54,6 +54,7 @@ class SimulatedDrafter : public Drafter {
     // survival[i]: probability that drafted positions 0..i are all accepted; must not increase.
     SimulatedDrafter(std::vector<double> survival, std::uint64_t seed, std::shared_ptr<Drafter> inner);
 
+    int window() const override { return inner_ ? inner_->window() : 0; }
     void inject(const Target & target, const std::vector<FeatureRows> & rows) override;
     void inject_kept(const std::vector<Kept> & kept) override;
     void draft(std::vector<DraftRequest> & requests) override;

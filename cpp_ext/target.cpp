@@ -2,6 +2,7 @@
 
 #include "llama_ext.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <unordered_set>
@@ -23,6 +24,15 @@ const std::unordered_set<std::string> publishing = {
 
 bool publishes_features(const std::string & architecture) {
     return publishing.count(architecture) != 0;
+}
+
+FeatureRows newest(FeatureRows rows, llama_pos end, int window) {
+    const llama_pos first = window > 0 ? std::max(end - window, 0) : 0;
+    const int skipped = std::clamp(first - rows.pos, 0, rows.count);
+    rows.pos += skipped;
+    rows.row += skipped;
+    rows.count -= skipped;
+    return rows;
 }
 
 Target::Target(std::shared_ptr<Context> context, std::vector<int> taps)

@@ -20,6 +20,10 @@ struct FeatureRows {
     int count;
 };
 
+// The part of a run that a draft needs which keeps `window` rows (0: all) of a text that will have `end`
+// rows.
+FeatureRows newest(FeatureRows rows, llama_pos end, int window);
+
 class Target {
   public:
     // taps: layers whose inputs are published after each decode; empty without a drafter.

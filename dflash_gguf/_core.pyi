@@ -149,6 +149,34 @@ class Vocabulary:
     def __init__(self, path: str) -> None: ...
     def tokenize(self, text: str) -> list[int]: ...
 
+class BufferUse:
+    place: str
+    weights: int
+    mapped: int
+    caches: int
+    compute: int
+
+class ContextUse:
+    buffers: list[BufferUse]
+    books: int
+    cells: int
+
+def own_memory() -> int: ...
+
+class MemoryTrial:
+    n_ctx_train: int
+    n_vocab: int
+    n_embd: int
+    has_state: bool
+    n_taps: int
+    headers: int
+    state: list[BufferUse]
+    def __init__(self, target: str, layers: int, devices: Sequence[str]) -> None: ...
+    def open_draft(self, draft: str, layers: int, devices: Sequence[str]) -> None: ...
+    def keeps_snapshots(self) -> bool: ...
+    def target(self, params: ContextParams) -> ContextUse: ...
+    def draft(self, params: ContextParams) -> ContextUse: ...
+
 class ContextParams:
     n_ctx: int
     n_batch: int
@@ -159,11 +187,15 @@ class ContextParams:
     n_threads: int
     n_threads_batch: int
     unified: bool
+    window: int
+    type_k: int
+    type_v: int
     type_kv: int
     flash_attn: int
 
 class Context:
     n_rollback: int
+    buffers: list[BufferUse]
     def __init__(self, model: Model, params: ContextParams) -> None: ...
     def truncate(self, seq: int, pos: int) -> None: ...
     def evaluate(self, tokens: Sequence[int], pos: int, seq: int = 0) -> NDArray[np.float32]: ...

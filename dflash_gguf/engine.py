@@ -27,6 +27,7 @@ from .template import Message
 if TYPE_CHECKING:
     from . import _core
     from .calibration import Notebook
+    from .plan import MemoryPlan
     from .prefix_file import Origin
 
 AUTO = "auto"  # blocks as wide as it pays
@@ -63,6 +64,7 @@ class Engine:
 
     Attributes:
         warnings: what went wrong without stopping an answer, oldest first.
+        plan: what was planned to be taken in memory, once `load` has made the engine.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -73,6 +75,7 @@ class Engine:
         self._answers: dict[int, Answer] = {}
         self._left: deque[Answer] = deque()
         self.warnings: list[str] = []
+        self.plan: MemoryPlan | None = None
 
     @property
     def n_ctx(self) -> int:

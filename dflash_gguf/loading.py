@@ -15,29 +15,31 @@ from .convert.target import read_target
 from .draft_family import make_drafter
 from .engine import AUTO, Engine, Parts
 from .errors import DflashError, ModelError, ResourceError, UsageError
+from .fitting import Fitted, fit, open_trial, parse_size, say
 from .gguf_file import GgufFile
 from .hardware import check_devices, default_threads, devices, gpu_layers
-from .memory import check_context
 from .pair import Draft, check_draft
 from .prefix_file import ModelFile, Origin
 from .simulation import Simulation
+from .sizes import (
+    Sizes,
+    anchor_params,
+    check_caches,
+    draft_params,
+    kv_types,
+    target_params,
+)
 
 if TYPE_CHECKING:
     from . import _core
 
-_DEFAULT_CTX = 8192
 _PREFIX_MEMORY = 512 * 2**20
-_PREFILL_ROWS = 256  # each tap reserves n_embd floats per row of a batch
-_INJECT_ROWS = 128
 _INT_MAX = 2**31 - 1
 _BYTES_MAX = 2**62
 _MAX_SEQUENCES = 256  # llama.cpp's own limit
 _LEAST_MEASURED = 16  # positions; a smaller context reads its prompts in a moment
 _MAX_THREADS = 512  # and ggml's
 _MAX_BLOCK = 1024  # a file may claim any; each row of a block takes memory
-_KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
-
-_KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,21 @@ class Options:
         max_block: widest block that may be asked for; None: the drafter's trained one. Hybrid targets keep
             max_block - 1 copies of their recurrent state per sequence to go back to.
         sequences: answers that may run at the same time.
-        threads: None: the physical cores.
+        threads: None: the physical cores. threads_batch: of decodes of several rows, a verify among them; None:
+            the same. draft_threads: of the drafter; None: the same.
         gpu_layers, draft_gpu_layers: layers on the GPU; None: all if there is one.
         devices, draft_devices: names as `dflash-gguf devices` lists them.
-        kv_type: "f16", "f32" or "q8_0", of both caches.
+        kv_type: llama.cpp's name of the numbers in the target's cache, such as "f16" or "q8_0", or two, of keys
+            and of values. draft_kv_type: of the draft's cache; None: the same.
+        flash_attn: None: where it pays. Values of a quantised type need it.
+        batch, ubatch: rows of a decode of the target, as it is asked for and as it is computed; None: 256 or what
+            a verify of all sequences takes.
+        draft_context: positions of a sequence in the draft's cache; None: as many as the target's. Of a longer
+            text the newest rows are kept.
+        draft_window: newest context rows of a sequence that are injected and kept in the draft; None: all.
+        draft_batch: rows of a decode of the draft; None: 128 or what its blocks take.
+        memory_limit: most memory to take, everywhere together, such as "8G" or "500M" or a number of MiB; None:
+            what is free now.
         prefix_memory: bytes of host memory for states of texts that later prompts may begin with, beyond
             those that stay in the caches; 0: every prompt is read from its start.
         causal: rows of a block see only what is before them; None: as the drafter's file says.
@@ -70,7 +83,17 @@ class Options:
     draft_gpu_layers: int | None = None
     devices: tuple[str, ...] = ()
     draft_devices: tuple[str, ...] = ()
-    kv_type: str = "f16"
+    kv_type: str | tuple[str, str] = "f16"
+    draft_kv_type: str | tuple[str, str] | None = None
+    flash_attn: bool | None = None
+    batch: int | None = None
+    ubatch: int | None = None
+    threads_batch: int | None = None
+    draft_threads: int | None = None
+    draft_context: int | None = None
+    draft_window: int | None = None
+    draft_batch: int | None = None
+    memory_limit: int | str | None = None
     prefix_memory: int = _PREFIX_MEMORY
     causal: bool | None = None
     simulate: Simulation | None = None
@@ -111,13 +134,13 @@ def load(
 
             facts = check_draft(target_file, find_draft(Path(draft), target_path))
         _check_devices(chosen)
+        fitted = _fit(target_path, facts, chosen)
         model = _open_model(target_path, chosen.gpu_layers, chosen.devices, progress)
-        _check_memory(target_file, model, chosen)
-    parts = _assemble(model, facts, chosen)
+    parts = _assemble(model, facts, chosen, fitted)
     parts.origin = Origin(
         ModelFile.of(target_path.absolute()),
         None if facts is None else ModelFile.of(Path(facts.path).absolute()),
-        {"kv_type": chosen.kv_type, "sequences": chosen.sequences},
+        {"kv_type": " and ".join(dict.fromkeys(kv_types(chosen))), "sequences": chosen.sequences},
     )
     if facts is not None and parts.drafter is not None and chosen.block == AUTO:
         files, seconds = (target_path, facts.path), time.monotonic() - began
@@ -125,6 +148,8 @@ def load(
     if gpu_layers(chosen.gpu_layers) == 0 and parts.session.n_ctx > _LEAST_MEASURED:
         parts.session.prefill_rows = prefill_rows(parts.target, parts.session.prefill_rows)
     engine = Engine(parts)
+    engine.plan = fitted.plan
+    engine.warnings.extend(fitted.notes)
     if engine.n_ctx > model.n_ctx_train:
         engine.warnings.append(
             f"a context of {engine.n_ctx} tokens is longer than the {model.n_ctx_train} that the target was "
@@ -152,9 +177,13 @@ def _settle(options: Options, settings: dict[str, object]) -> Options:
     if chosen.simulate is not None and not isinstance(chosen.simulate, Simulation):
         text = f"simulate is {chosen.simulate!r}; expected a dflash_gguf.Simulation"
         raise UsageError(text)
-    if chosen.kv_type not in _KV_TYPES:
-        text = f"kv_type is {chosen.kv_type!r}; expected one of {', '.join(_KV_TYPES)}"
-        raise UsageError(text)
+    for name in ("threads_batch", "draft_threads"):
+        _check_number(name, getattr(chosen, name), 1, _MAX_THREADS)
+    for name in ("batch", "ubatch", "draft_context", "draft_window", "draft_batch"):
+        _check_number(name, getattr(chosen, name), 1, _INT_MAX // chosen.sequences)
+    check_caches(chosen)
+    if chosen.memory_limit is not None:
+        parse_size(chosen.memory_limit)
     return chosen
 
 
@@ -173,14 +202,27 @@ def _check_devices(options: Options) -> None:
             raise ResourceError(text)
 
 
-def _check_memory(target: GgufFile, model: _core.Model, options: Options) -> None:
-    positions = options.sequences * _context(model, options)
-    on_host = gpu_layers(options.gpu_layers) == 0
-    check_context(target, positions, _KV_BYTES[options.kv_type], on_host=on_host)
+def _fit(target: Path, draft: Draft | None, options: Options) -> Fitted:
+    """Plan the memory before anything is loaded, and say it."""
+    trial = open_trial(target, None if draft is None else draft.path, options)
+    fitted = fit(trial, options, _block(draft, options), drafts=draft is not None)
+    say(fitted)
+    return fitted
 
 
-def _context(model: _core.Model, options: Options) -> int:
-    return options.context or min(_DEFAULT_CTX, model.n_ctx_train)
+def _block(draft: Draft | None, options: Options) -> int:
+    """Rows of the widest verify that is wanted."""
+    block = 1 if draft is None else options.max_block or draft.block
+    if draft is not None and block > draft.block:
+        text = f"block {block} is wider than the {draft.block} that {draft.path} was trained for"
+        raise UsageError(text)
+    if block > _MAX_BLOCK:
+        text = f"block {block} is more than {_MAX_BLOCK}; load with a narrower max_block"
+        raise UsageError(text)
+    if draft is not None and isinstance(options.block, int) and options.block > block:
+        text = f"block {options.block} is wider than the {block} rows that the engine is loaded for"
+        raise UsageError(text)
+    return block
 
 
 def _open_model(
@@ -214,58 +256,38 @@ def _open_model(
     return model
 
 
-def _assemble(model: _core.Model, draft: Draft | None, options: Options) -> Parts:
+def _assemble(model: _core.Model, draft: Draft | None, options: Options, fitted: Fitted) -> Parts:
     native = core()
-    block = 1 if draft is None else options.max_block or draft.block
-    if draft is not None and block > draft.block:
-        text = f"block {block} is wider than the {draft.block} that {draft.path} was trained for"
-        raise UsageError(text)
-    if block > _MAX_BLOCK:
-        text = f"block {block} is more than {_MAX_BLOCK}; load with a narrower max_block"
-        raise UsageError(text)
-    params = _target_params(model, block, options)
-    context = _open_context(model, params)
+    sizes = fitted.sizes
+    context = _open_context(model, target_params(options, sizes))
     drafter: _core.Drafter | None = None
     taps: list[int] = []
-    wanted = block if isinstance(options.block, str) else options.block
-    if draft is not None and wanted > block:
-        text = f"block {wanted} is wider than the {block} rows that the engine is loaded for"
-        raise UsageError(text)
     if draft is not None:
         draft_model = _open_model(draft.path, options.draft_gpu_layers, options.draft_devices)
         taps = draft_model.taps
-        drafter = _open_drafter(
-            draft,
-            draft_model,
-            _draft_params(params, block),
-            _anchor(model, params, context),
-            options,
-        )
+        anchor = _open_context(model, anchor_params()) if sizes.snapshots else context
+        drafter = _open_drafter(draft, draft_model, anchor, options, sizes)
         if options.simulate is not None:
             drafter = options.simulate.around(drafter)
     target = native.Target(context, taps)
     try:
-        session = native.Session(target, drafter, block, prefix_memory=options.prefix_memory)
+        session = native.Session(
+            target,
+            drafter,
+            sizes.block,
+            replay=sizes.replay,
+            prefix_memory=fitted.prefix_memory,
+        )
     except ValueError as error:
         text = f"this target cannot verify blocks: {error}; run it without a drafter or with a narrower block"
         raise ModelError(text) from None
-    default = AUTO if draft and options.block == AUTO else wanted if draft else 1
+    default: int | str = 1
+    if draft is not None:
+        default = (
+            options.block if isinstance(options.block, str) else min(options.block, sizes.block)
+        )
     simulated = options.simulate is not None
     return Parts(model, target, drafter, default, session, options.sequences, simulated)
-
-
-def _anchor(
-    model: _core.Model, params: _core.ContextParams, context: _core.Context
-) -> _core.Context:
-    """Return the context whose model the draft borrows embeddings and head from.
-
-    A context with snapshots is remade at times, and the draft must not depend on it then.
-    """
-    if params.n_rollback == 0:
-        return context
-    small: _core.ContextParams = core().ContextParams()
-    small.n_ctx = small.n_batch = small.n_ubatch = small.n_outputs = small.n_seq = 1
-    return _open_context(model, small)
 
 
 def _steer(
@@ -307,32 +329,6 @@ def _steer(
     return notebook
 
 
-def _target_params(model: _core.Model, block: int, options: Options) -> _core.ContextParams:
-    params: _core.ContextParams = core().ContextParams()
-    params.n_ctx = _context(model, options)
-    params.n_seq = options.sequences
-    rows = options.sequences * block
-    # llama.cpp keeps a block's states only if a ubatch has room for one more row
-    params.n_batch = params.n_ubatch = max(_PREFILL_ROWS, rows + 1)
-    params.n_outputs = rows
-    params.n_rollback = block - 1 if model.has_state else 0
-    params.n_threads = params.n_threads_batch = options.threads or default_threads()
-    params.type_kv = _KV_TYPES[options.kv_type]
-    return params
-
-
-def _draft_params(target: _core.ContextParams, block: int) -> _core.ContextParams:
-    params: _core.ContextParams = core().ContextParams()
-    params.n_ctx = target.n_ctx
-    params.n_seq = target.n_seq
-    # a non-causal decode must fit one ubatch, and the graph computes logits for every row
-    params.n_batch = params.n_ubatch = params.n_outputs = max(_INJECT_ROWS, target.n_seq * block)
-    params.n_threads = params.n_threads_batch = target.n_threads
-    params.unified = True
-    params.type_kv = target.type_kv
-    return params
-
-
 def _open_context(model: _core.Model, params: _core.ContextParams) -> _core.Context:
     with _no_memory(params):
         context: _core.Context = core().Context(model, params)
@@ -342,10 +338,11 @@ def _open_context(model: _core.Model, params: _core.ContextParams) -> _core.Cont
 def _open_drafter(
     draft: Draft,
     model: _core.Model,
-    params: _core.ContextParams,
     target: _core.Context,
     options: Options,
+    sizes: Sizes,
 ) -> _core.ModelDrafter:
+    params = draft_params(options, sizes)
     causal = draft.causal
     if options.causal is not None:
         causal = (options.causal,) * len(causal)

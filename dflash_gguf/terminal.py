@@ -40,11 +40,12 @@ class _Notes(logging.Handler):
         say(record.getMessage())
 
 
-def show_notes(*, quiet: bool) -> None:
-    """Let the package's log lines (what was found or converted) appear on stderr, unless quiet."""
+def show_notes(*, quiet: bool, verbose: bool = False) -> None:
+    """Let the package's log lines (what was found, converted or planned) appear on stderr, unless quiet."""
     log = logging.getLogger("dflash_gguf")
     log.handlers = [_Notes()]
-    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    loud = logging.DEBUG if verbose else logging.INFO
+    log.setLevel(logging.WARNING if quiet else loud)
     log.propagate = False
 
 

@@ -11,34 +11,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dflash_gguf
-from dflash_gguf import Answer, Engine, Sampling, loading
+from dflash_gguf import Answer, Engine, Sampling
 from dflash_gguf._native import core
 
 from .support.random_pairs import Pair
 from .support.tiny import Tiny
 
-# one block width, so that drafts can be compared
-QUICK: dict[str, Any] = {"threads": 1, "context": 512, "kv_type": "f32", "block": 8}
+# one block width, so that drafts can be compared, and no flash attention, whose half precision makes logits depend
+# on how a text is cut into batches (by 0.01, else by 0.00001)
+QUICK: dict[str, Any] = {
+    "threads": 1,
+    "context": 512,
+    "kv_type": "f32",
+    "block": 8,
+    "flash_attn": False,
+}
 ENDLESS: dict[str, Any] = {"max_tokens": 24, "ignore_end": True}
 
 Loader = Callable[..., Engine]
 
 
 @pytest.fixture
-def load(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loader]:
-    """Open engines on a pair; all are closed at the end.
-
-    The target runs without flash attention, whose half precision makes logits depend on how a text is cut
-    into batches (by 0.01, else by 0.00001).
-    """
-    settle = loading._target_params
-
-    def exact(*args: Any) -> Any:
-        params = settle(*args)
-        params.flash_attn = 0
-        return params
-
-    monkeypatch.setattr(loading, "_target_params", exact)
+def load(pair: Pair) -> Iterator[Loader]:
+    """Open engines on a pair; all are closed at the end."""
     opened: list[Engine] = []
 
     def opener(**options: Any) -> Engine:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import _limits
+
 if TYPE_CHECKING:
     from ..engine import Engine
     from ..loading import Options
@@ -157,6 +159,19 @@ def run(
     draft_device: Annotated[
         str, typer.Option("--draft-device", "-devd", help="Devices of the drafter.")
     ] = "",
+    memory_limit: _limits.MemoryLimit = None,
+    draft_context: _limits.DraftContext = 0,
+    draft_window: _limits.DraftWindow = 0,
+    cache_k: _limits.CacheK = "f16",
+    cache_v: _limits.CacheV = "f16",
+    draft_cache_k: _limits.DraftCacheK = None,
+    draft_cache_v: _limits.DraftCacheV = None,
+    flash_attn: _limits.FlashAttention = "auto",
+    batch: _limits.Batch = None,
+    ubatch: _limits.Ubatch = None,
+    draft_batch: _limits.DraftBatch = None,
+    batch_threads: _limits.BatchThreads = None,
+    draft_threads: _limits.DraftThreads = None,
     think: Annotated[
         bool | None,
         typer.Option(
@@ -171,7 +186,10 @@ def run(
     verbose: Annotated[
         int,
         typer.Option(
-            "--verbose", "-v", count=True, help="llama.cpp's warnings; twice: its whole log."
+            "--verbose",
+            "-v",
+            count=True,
+            help="Every line of the memory plan, llama.cpp's warnings; twice: its whole log.",
         ),
     ] = 0,
 ) -> None:
@@ -187,9 +205,25 @@ def run(
     _check(max_tokens=max_tokens, context=context)
     width = _width(block)
     drafter = None if no_draft else draft
-    show_notes(quiet=quiet)
+    show_notes(quiet=quiet, verbose=verbose > 0)
     _log_level(verbose)
+    limits = _limits.Limits(
+        memory_limit,
+        draft_context,
+        draft_window,
+        cache_k,
+        cache_v,
+        draft_cache_k,
+        draft_cache_v,
+        flash_attn,
+        batch,
+        ubatch,
+        draft_batch,
+        batch_threads,
+        draft_threads,
+    )
     options = Options(
+        **limits.options(),
         context=context or None,
         # a narrower block needs less memory; 2 is the least that a drafter can be opened for
         block="auto" if width is None or drafter is None else width,

@@ -23,6 +23,7 @@ from .random_pairs import IM_END, Pair
 
 WAIT = 60  # seconds before a hanging test is called one
 COMMAND = [sys.executable, "-m", "dflash_gguf"]
+_PLAN = re.compile(r"^memory planned: .*\n", re.MULTILINE)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
 
@@ -31,9 +32,13 @@ def command(
     stdin: str | None = None,
     env: dict[str, str] | None = None,
     cwd: Path | None = None,
+    plan: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `dflash-gguf` to its end; without `stdin` there is none (/dev/null)."""
-    return subprocess.run(
+    """Run `dflash-gguf` to its end; without `stdin` there is none (/dev/null).
+
+    The line of the memory plan is left out of stderr unless `plan`.
+    """
+    done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
@@ -46,6 +51,9 @@ def command(
         encoding="utf-8",
         errors="replace",
     )
+    if not plan:
+        done.stderr = _PLAN.sub("", done.stderr, count=1)
+    return done
 
 
 def start(*arguments: object) -> subprocess.Popen[bytes]:
