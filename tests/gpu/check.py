@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import sys
 import tempfile
@@ -248,25 +247,29 @@ def _speeds(
     return {"plain_tok_s": round(statistics.median(own), 1), "ratios": ratios}
 
 
+_SMALL = 6 << 20  # bytes: graphs and the like, which matter with small files only
+
+
 def memory_plan(bench: Bench) -> dict[str, Any]:
-    """What the plan says against what is taken on the devices (on the host with --cpu)."""
+    """What the plan says against what is taken on the devices."""
     files = bench.shape if bench.args.shape != "none" else (bench.target, bench.draft)
-    options = {"context": 4096, "sequences": 4, "prefix_memory": 0}
+    # one width, so that there are as many snapshots as are planned
+    options = {"context": 4096, "sequences": 4, "prefix_memory": 0, "block": 16}
     with bench.engine() as engine:  # what a process takes once
         engine.generate([1, 2, 3], max_tokens=9)
-    before = _taken(bench)
+    before = _taken()
     with bench.engine(*files, **options) as engine:
         prompts = [[1 + (7 * i + s) % 250 for i in range(3900)] for s in range(4)]
         answers = [engine.start(prompt, ignore_end=True) for prompt in prompts]
         while max(len(answer.tokens) for answer in answers) < 150:
             engine.step()  # all are there, and nearly full
-        taken = _taken(bench) - before
+        taken = _taken() - before
         plan: Any = engine.plan
-        places = [p for p in plan.places if bench.args.cpu or p != "host"]
+        places = [place for place in plan.places if place != "host"]
         planned = sum(plan.at(place) for place in places)
     ratio = planned / max(taken, 1)
     return {
-        "pass": abs(ratio - 1) <= 0.05,
+        "pass": abs(planned - taken) <= max(0.05 * taken, _SMALL),
         "planned": planned,
         "taken": taken,
         "ratio": round(ratio, 3),
@@ -274,14 +277,8 @@ def memory_plan(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _taken(bench: Bench) -> int:
-    if not bench.args.cpu:
-        return sum(d.memory_total - d.memory_free for d in devices() if "gpu" in d.kind.lower())
-    core().own_memory()  # gives free memory back first
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) * 1024
+def _taken() -> int:
+    return sum(d.memory_total - d.memory_free for d in devices() if "gpu" in d.kind.lower())
 
 
 def main() -> int:
@@ -317,9 +314,9 @@ def main() -> int:
         accept_length,
         speed_tiny,
     ]
-    checks += [] if args.cpu else [partial_offload]
+    # on the host, tests/test_memory.py compares the two
+    checks += [] if args.cpu else [partial_offload, memory_plan]
     checks += [] if args.shape == "none" else [speed_shape]
-    checks += [memory_plan] if hasattr(core(), "own_memory") else []
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, Path(folder))
