@@ -95,7 +95,7 @@ def plain_tokens(tiny: Tiny) -> list[list[int]]:
 def run_tiny(tiny: Tiny, draft: Path, plain: list[list[int]]) -> float:
     """Compare all texts with the target's own; returns the accept length."""
     rounds = accepted = 0
-    with dflash_gguf.load(tiny.target_f32, draft, threads=1, context=2048) as engine:
+    with dflash_gguf.load(tiny.target_f32, draft, threads=1, context=2048, block=16) as engine:
         for prompt, tokens in zip(tiny.prompts[::8], plain, strict=True):
             answer = engine.generate(prompt["messages"], max_tokens=120)
             assert answer.tokens == tokens, prompt["id"]

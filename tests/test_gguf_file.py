@@ -10,12 +10,12 @@ import tracemalloc
 from pathlib import Path
 
 import gguf
+import llama_cpp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import llama_cpp
 from dflash_gguf.errors import ModelError
 from dflash_gguf.ggml_types import TENSOR_TYPES, ValueType
 from dflash_gguf.gguf_file import GgufFile

@@ -133,7 +133,7 @@ def test_the_cards_own_command(tiny: Tiny, tmp_path: Path) -> None:
     (line,) = re.findall(r"^dflash-gguf (run .*)$", written_card(tmp_path)[1], re.MULTILINE)
     words = [str(tiny.target) if word == "TARGET.gguf" else word for word in shlex.split(line)]
     assert words[-1] == "it-Q8_0.gguf"  # the smallest
-    done = command(*words, "-p", "1 + 1 =", "-n", 4, cwd=tmp_path)
+    done = command(*words, "-p", "1 + 1 =", "-n", 4, "--block", 8, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "accept" in done.stderr
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import llama_cpp
 import numpy as np
 import pytest
 
-import llama_cpp
 from dflash_gguf._native import core
 from dflash_gguf.convert import Written, convert
 from dflash_gguf.errors import ConvertError, DflashError, UsageError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
+import llama_cpp
 import pytest
 
-import llama_cpp
 from dflash_gguf._native import core
 from dflash_gguf.convert import convert
 from dflash_gguf.gguf_file import GgufFile

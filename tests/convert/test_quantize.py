@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import numpy as np
 import pytest
 
-import llama_cpp
 from dflash_gguf._native import core
 from dflash_gguf.convert import OUTPUT_TYPES, convert
 from dflash_gguf.gguf_file import GgufFile
