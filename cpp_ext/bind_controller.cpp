@@ -75,6 +75,7 @@ void bind_controller(py::module_ & m) {
             },
             py::kw_only(), py::arg("sequences") = 1, py::arg("drafted_width") = 1, py::arg("width") = 1,
             py::arg("rebuilt") = false, py::arg("draft") = 0, py::arg("verify") = 0, py::arg("total") = 0)
+        .def("could_not_shift", &Controller::could_not_shift)
         .def("saw_shift", &Controller::saw_shift, py::arg("depth"), py::arg("ns"))
         .def(
             "chance",

@@ -118,6 +118,7 @@ void bind_session(py::module_ & m) {
         .def_property("prefill_rows", &Session::prefill_rows, &Session::set_prefill_rows)
         .def_property_readonly("n_ctx", &Session::n_ctx)
         .def_property_readonly("max_block", &Session::max_block)
+        .def_property_readonly("shift_failure", &Session::shift_failure)
         .def_property_readonly("draft_failure", &Session::draft_failure);
     m.def(
         "bare_rounds",

@@ -49,7 +49,7 @@ std::vector<int> drafts_up_to(int widest) {
 Controller::Controller(CostTable costs, int widest, Return way, int depth,
                        const std::vector<std::pair<double, double>> & outcomes)
     : costs_(std::move(costs)), drafts_(drafts_up_to(widest)), widths_(widths_up_to(widest)), way_(way),
-      depth_(depth) {
+      depth_(depth), deepest_(needed(widest)) {
     survival_.remember(outcomes, remembered);
     allowance_ = budget();
 }
@@ -160,7 +160,8 @@ Order Controller::order(int sequences, int most, bool probing) {
     size_t here = 0;
     size_t last = 0;
     for (size_t i = 0; i < drafts_.size(); ++i) {
-        wanted = rates.ideal[i] > rates.ideal[wanted] ? i : wanted;
+        const bool can = needed(drafts_[i]) <= deepest_;
+        wanted = can && rates.ideal[i] > rates.ideal[wanted] ? i : wanted;
         here = rates.here[i] > rates.here[here] ? i : here;
         last = drafts_[i] <= last_drafted_ ? i : last;
     }
@@ -285,6 +286,11 @@ void Controller::saw_round(const RoundFacts & facts) {
     regret_ = gap_ > 0 ? regret_ + gap_ * total : regret_ * 0.9;
     last_drafted_ = facts.drafted_width;
     last_verified_ = facts.width;
+}
+
+void Controller::could_not_shift() {
+    deepest_ = depth_;
+    regret_ = 0;
 }
 
 void Controller::saw_shift(int depth, std::int64_t ns) {

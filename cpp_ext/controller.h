@@ -64,6 +64,8 @@ class Controller {
     void saw_round(const RoundFacts & facts);
     void saw_probe_cost(std::int64_t ns);
     void saw_shift(int depth, std::int64_t ns);
+    // There was no memory for more snapshots than there are; no more are asked for from now on.
+    void could_not_shift();
 
     int depth() const { return depth_; }
     const Survival & survival() const { return survival_; }
@@ -100,6 +102,7 @@ class Controller {
     Rates rates_;
     Return way_;
     int depth_;
+    int deepest_;          // snapshots that can be had
     int last_drafted_ = 1; // width
     int last_verified_ = 1;
     double gap_ = 0;       // share of the time that the present depth loses

@@ -69,12 +69,13 @@ Session::Round Session::plan(std::vector<Turn> & turns) {
             controller->order(static_cast<int>(turns.size()), std::min(most, room), drafting_.probing());
     }
     round.learns = controller && all_auto;
-    const int width = std::min(std::max(widest, any_auto ? round.order.width : 1), room);
+    int width = std::min(std::max(widest, any_auto ? round.order.width : 1), room);
     if (shared && controller && !rollback_.replays()) {
         const int depth = std::max(round.order.depth, widest - 1);
         if (depth > this->depth() || (round.order.depth >= 0 && depth < this->depth())) {
             shift(depth);
         }
+        width = std::min(width, this->depth() + 1); // there may have been no memory for more
     }
     for (Turn & turn : turns) {
         const Limits & limits = turn.sequence->limits;
@@ -92,8 +93,17 @@ Session::Round Session::plan(std::vector<Turn> & turns) {
 // Remake the target's context with another number of snapshots.
 void Session::shift(int depth) {
     const std::int64_t start = now_ns();
-    target_->reshape(depth);
     last_shape_ = {0, 0};
+    try {
+        target_->reshape(depth);
+    } catch (const std::exception & error) {
+        if (target_->lost()) {
+            throw;
+        }
+        shift_failure_ = error.what();
+        drafting_.controller()->could_not_shift();
+        return;
+    }
     drafting_.controller()->saw_shift(depth, now_ns() - start);
 }
 

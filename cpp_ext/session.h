@@ -78,6 +78,8 @@ class Session {
     void set_prefill_rows(int rows);
     // Why drafting has stopped for good; empty while it works.
     const std::string & draft_failure() const { return drafting_.failure(); }
+    // Why blocks cannot be as wide as they were to be; empty while they can.
+    const std::string & shift_failure() const { return shift_failure_; }
     PrefixStore & prefixes() { return prefixes_; }
 
   private:
@@ -124,7 +126,8 @@ class Session {
     TokenBatch batch_;
     Times times_;
     std::pair<int, int> last_shape_{0, 0}; // sequences and rows of the last decode
-    llama_seq_id probed_ = -1;             // the sequence that was drafted for last to see how it goes
+    std::string shift_failure_;
+    llama_seq_id probed_ = -1; // the sequence that was drafted for last to see how it goes
     PrefixStore prefixes_;
     std::shared_ptr<const Spelling> spelling_; // of the vocabulary, once a grammar was asked for
 };

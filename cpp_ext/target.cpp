@@ -109,7 +109,7 @@ void Target::reshape(int n_rollback) {
     std::string failure;
     try {
         open(n_rollback);
-    } catch (const std::runtime_error & error) {
+    } catch (const std::exception & error) {
         failure = error.what();
         open(before);
     }

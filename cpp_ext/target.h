@@ -29,6 +29,7 @@ class Target {
     // taps: layers whose inputs are published after each decode; empty without a drafter.
     Target(std::shared_ptr<Context> context, std::vector<int> taps);
 
+    bool lost() const { return !context_; }
     // Throws std::runtime_error if it was lost in `reshape`.
     Context & context() const;
     int n_taps() const { return static_cast<int>(taps_.size()); }
@@ -47,7 +48,8 @@ class Target {
     // Remake the context with another number of snapshots, which every decode pays for; sequences stay as
     // they are. Call between rounds; logits and features of the last decode are lost. Throws
     // std::runtime_error, in llama.cpp's words, if the new context cannot be had: the old one is back then.
-    // If not even that can be had, all later use throws.
+    // Throws std::bad_alloc, with nothing changed, if the sequences' states cannot be held meanwhile. If not
+    // even the old context can be had again, all later use throws.
     void reshape(int n_rollback);
 
   private:

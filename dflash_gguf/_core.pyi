@@ -352,6 +352,7 @@ class Controller:
         verify: int = 0,
         total: int = 0,
     ) -> None: ...
+    def could_not_shift(self) -> None: ...
     def saw_shift(self, depth: int, ns: int) -> None: ...
     def chance(self, position: int, confidence: float | None = None) -> float: ...
     def estimates(
@@ -362,6 +363,7 @@ class Session:
     n_ctx: int
     max_block: int
     draft_failure: str
+    shift_failure: str
     depth: int
     prefill_rows: int
     outcomes: list[tuple[float, float]]

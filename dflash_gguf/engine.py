@@ -401,6 +401,9 @@ class Engine:
         text = f"drafting stopped, plain decoding goes on: {session.draft_failure}"
         if session.draft_failure and text not in self.warnings:
             self.warnings.append(text)
+        text = f"blocks stay at {session.depth + 1} rows, there is no memory for more: {session.shift_failure}"
+        if session.shift_failure and text not in self.warnings:
+            self.warnings.append(text)
 
 
 def _raise_error(answer: Answer) -> None:

@@ -211,6 +211,30 @@ def test_snapshots_follow_the_width_once_their_lack_has_cost_as_much_as_the_chan
     assert (order.width, order.depth) == (1, 0)
 
 
+def test_snapshots_that_cannot_be_had_are_not_asked_for_again() -> None:
+    made = controller(
+        way="snapshots", depth=7, slots=[(1, 0.01 * MS)], outcomes=[(100.0, 95.0)] * 15
+    )
+    made.saw_round(
+        drafted_width=8, width=8, draft=int(0.6 * MS), verify=int(2.2 * MS), total=int(3 * MS)
+    )
+    for _ in range(200):
+        if made.order(1, WIDEST, True).depth >= 0:
+            break
+        made.saw_round(
+            drafted_width=8, width=8, draft=int(0.6 * MS), verify=int(2.2 * MS), total=int(3 * MS)
+        )
+    assert made.order(1, WIDEST, True).depth == WIDEST - 1
+    made.could_not_shift()
+    for _ in range(200):
+        order = made.order(1, WIDEST, True)
+        assert (order.width, order.depth) == (8, -1)
+        made.saw_block([0.99] * 7, 7, 7)
+        made.saw_round(
+            drafted_width=8, width=8, draft=int(0.6 * MS), verify=int(2.2 * MS), total=int(3 * MS)
+        )
+
+
 def test_what_an_earlier_run_saw_is_believed_at_first() -> None:
     seen = [(100.0, 95.0)] * 15
     made = controller(way="snapshots", depth=0, outcomes=seen)
