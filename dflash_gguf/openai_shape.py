@@ -12,6 +12,8 @@ it returns. What differs:
   `drafted`, `accepted`, `accept_length`, `acceptance_rate` (both null if nothing was drafted) and
   `accepted_per_position`.
 - Streams give them too, in a last piece without choices, with `stream_options={"include_usage": True}`.
+- `response_format` has OpenAI's form, `{"type": "json_schema", "json_schema": {"schema": ...}}`, or llama-cpp-python's,
+  `{"type": "json_object", "schema": ...}`, where the schema may be left out.
 - `block` and `template` are `Engine.start`'s. Log-probabilities come with the bytes of each token.
 - What the engine does not do (tools, mirostat, more than one choice, ...) is refused by name.
 """
@@ -51,6 +53,8 @@ class Settings(TypedDict, total=False):
     top_logprobs: int | None  # of a chat
     model: str | None  # a name to return
     stream_options: Mapping[str, bool] | None
+    response_format: Mapping[str, Any] | None
+    grammar: Any  # GBNF, as text or as llama-cpp-python's LlamaGrammar
     block: int | str | None
     template: Mapping[str, Any] | None  # of a chat
 
@@ -62,8 +66,6 @@ _ONLY: dict[str, tuple[object, ...]] = {
     "function_call": (None, "none"),
     "tools": (None, []),
     "tool_choice": (None, "none"),
-    "response_format": (None, {"type": "text"}),
-    "grammar": (None,),
     "logits_processor": (None, []),
     "stopping_criteria": (None, []),
     "suffix": (None,),
@@ -183,6 +185,8 @@ class _Call:
             "max_tokens": None if unlimited else limit,
             "stop": self["stop"],
             "block": self["block"],
+            "grammar": getattr(self["grammar"], "_grammar", self["grammar"]),
+            "json_schema": _schema(self["response_format"]),
             "sampling": self._sampling(),
             **more,
         }
@@ -192,6 +196,23 @@ class _Call:
         biases = (self["logit_bias"] or {}).items()
         settings["logit_bias"] = {_token(token): value for token, value in biases}
         return Sampling(typical=self["typical_p"], **settings)
+
+
+def _schema(form: object) -> Any:
+    """Return the schema that `response_format` asks for; None for text, True for any JSON."""
+    kind = form.get("type") if isinstance(form, Mapping) else None
+    if form is None or kind == "text":
+        return None
+    if isinstance(form, Mapping) and kind == "json_object":
+        return form.get("schema", True)
+    named = form.get("json_schema") if isinstance(form, Mapping) and kind == "json_schema" else None
+    if isinstance(named, Mapping) and "schema" in named:
+        return named["schema"]
+    text = (
+        f"response_format is {form!r}; expected a type of text, json_object, or json_schema with "
+        '{"schema": ...} under "json_schema"'
+    )
+    raise UsageError(text)
 
 
 def _token(key: int | str) -> int | str:

@@ -203,6 +203,55 @@ def test_what_makes_no_sense_is_refused_by_name(
     assert not engine.busy
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"sum": {"type": "integer", "minimum": 0, "maximum": 999}},
+    "required": ["sum"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}},
+        {"type": "json_object", "schema": SCHEMA},
+    ],
+)
+def test_a_response_format_is_kept_to(engine: Engine, messages: Any, form: Any) -> None:
+    answer = engine.create_chat_completion(
+        messages, temperature=0.8, seed=1, max_tokens=60, response_format=form
+    )
+    (choice,) = answer["choices"]
+    assert choice["finish_reason"] == "stop"
+    found = json.loads(choice["message"]["content"])
+    assert list(found) == ["sum"]
+    assert isinstance(found["sum"], int)
+
+
+def test_any_json_and_a_grammar_of_theirs(engine: Engine, messages: Any) -> None:
+    from llama_cpp import LlamaGrammar
+
+    text = 'root ::= "yes" | "no"'
+    for grammar in (text, LlamaGrammar.from_string(text)):
+        answer = engine.create_chat_completion(messages, max_tokens=20, grammar=grammar)
+        assert answer["choices"][0]["message"]["content"] in {"yes", "no"}
+    for form in (
+        {"type": "xml"},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": 5},
+        "json",
+    ):
+        with pytest.raises(UsageError, match="response_format is"):
+            engine.create_chat_completion(messages, response_format=form)
+    plain = engine.create_chat_completion(
+        messages, temperature=0, max_tokens=9, response_format={"type": "text"}
+    )
+    assert plain == plain | engine.create_chat_completion(messages, temperature=0, max_tokens=9) | {
+        name: plain[name] for name in ("id", "created")
+    }
+
+
 def test_names_and_pieces(engine: Engine, dense: Pair) -> None:
     assert engine.name == "Tiny Qwen3.5"
     ids = engine.encode("héllo", raw=True)
