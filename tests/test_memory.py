@@ -36,10 +36,10 @@ def taken(target: Path, draft: Path | None, fill: int, **options: Any) -> dict[s
     given = {"target": str(target), "draft": draft and str(draft), "fill": fill}
     given |= QUICK | options
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.taken", json.dumps(given)],
+        [sys.executable, str(Path(__file__).parent / "support" / "taken.py"), json.dumps(given)],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parent.parent,
+        cwd="/",  # in the clone's root Python would find the source folder before the installed package
         check=False,
         timeout=300,
     )
