@@ -298,10 +298,17 @@ class Engine:
     kept_bytes = property(engine_prefixes.kept_bytes)
 
     def times(self) -> dict[str, float]:
-        """Seconds by stage since the engine was loaded: total, prefill, draft, verify, inject, rollback."""
+        """Seconds by stage since the engine was loaded.
+
+        total, prefill, draft, verify, inject, rollback, and host: what is left of the total.
+        """
         times = self._open().session.times
-        names = ("total", "prefill", "draft", "verify", "inject", "rollback")
-        return {name: getattr(times, name) * 1e-9 for name in names}
+        stages = {
+            name: getattr(times, name) * 1e-9
+            for name in ("prefill", "draft", "verify", "inject", "rollback")
+        }
+        total = times.total * 1e-9
+        return {"total": total, **stages, "host": total - sum(stages.values())}
 
     def close(self) -> None:
         """Free the models and contexts; answers in progress end as cancelled."""

@@ -74,6 +74,23 @@ class Stats:
         return 1 + self.accepted / self.drafting_rounds if self.drafting_rounds else None
 
     @property
+    def tokens_per_step(self) -> float | None:
+        """Tokens per verify, over all rounds, with drafts or without; None if there was none.
+
+        The prompt's own token is left out.
+        """
+        return (self.emitted - 1) / self.rounds if self.rounds else None
+
+    @property
+    def card_accept_length(self) -> float | None:
+        """Tokens of the answer per verify, the prompt's own among them; None if there was no verify.
+
+        The rule of the drafters' model cards, which give the mean of it over turns (completion tokens divided by
+        verifications; `spec_accept_length` in SGLang).
+        """
+        return self.emitted / self.rounds if self.rounds else None
+
+    @property
     def acceptance_rate(self) -> float | None:
         """Accepted of drafted tokens; None if nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None

@@ -107,6 +107,8 @@ STATS = Stats(
 def test_the_line_says_what_the_counters_give() -> None:
     assert STATS.accept_length == pytest.approx(1 + 168 / 43)
     assert STATS.acceptance_rate == pytest.approx(168 / 645)
+    assert STATS.tokens_per_step == pytest.approx(211 / 43)
+    assert STATS.card_accept_length == pytest.approx(212 / 43)
     assert STATS.line() == "212 tok · 105.5 tok/s · prompt 3,680 tok/s · accept 4.9/16 (0.26)"
 
 
@@ -114,6 +116,9 @@ def test_the_line_leaves_out_what_was_not_measured() -> None:
     plain = replace(STATS, drafting_rounds=0, drafted=0, accepted=0)
     assert plain.accept_length is None
     assert plain.acceptance_rate is None
+    assert plain.tokens_per_step == pytest.approx(211 / 43)
+    assert replace(plain, rounds=0).tokens_per_step is None
+    assert replace(plain, rounds=0).card_accept_length is None
     assert plain.line().endswith(" · no drafts")
     assert replace(plain, emitted=1, decode_seconds=0.0, prefill_seconds=0.0).line() == (
         "1 tok · no drafts"
