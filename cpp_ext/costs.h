@@ -30,12 +30,9 @@ struct Calibration {
 // calibration is off.
 class CostTable {
   public:
-    CostTable() = default;
     // Throws std::invalid_argument if the calibration lacks its first point or holds a number that is no
     // time.
     CostTable(Calibration calibration, int widest);
-
-    bool empty() const { return calibration_.points.empty(); }
 
     double verify(int sequences, int width, int depth) const;
     double draft(int sequences, int width) const;

@@ -9,7 +9,7 @@ int plan_width(int block, int remaining) {
     return std::max(1, std::min(block, remaining));
 }
 
-Token argmax(const float * values, int n) {
+float largest(const float * values, int n) {
     // Lanes of running maxima let the compiler vectorise; a comparison with NaN is false, so NaN never wins.
     constexpr int lanes = 32;
     float best[lanes];
@@ -24,6 +24,11 @@ Token argmax(const float * values, int n) {
     for (; i < n; ++i) {
         top = values[i] > top ? values[i] : top;
     }
+    return top;
+}
+
+Token argmax(const float * values, int n) {
+    const float top = largest(values, n);
     const float * found = std::find(values, values + n, top);
     return found == values + n || top == -INFINITY ? -1 : static_cast<Token>(found - values);
 }
@@ -32,11 +37,7 @@ float confidence_in(const float * logits, int n, Token token) {
     if (token < 0 || token >= n) {
         return 0;
     }
-    const auto most = [](const float * from, int count) {
-        const Token best = argmax(from, count);
-        return best < 0 ? -INFINITY : from[best];
-    };
-    const float rival = std::max(most(logits, token), most(logits + token + 1, n - token - 1));
+    const float rival = std::max(largest(logits, token), largest(logits + token + 1, n - token - 1));
     return 1 / (1 + std::exp(rival - logits[token]));
 }
 

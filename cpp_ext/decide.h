@@ -17,6 +17,9 @@ enum class Finish { none, stop, length, failed };
 // tokens, so more rows than tokens wanted would be thrown away.
 int plan_width(int block, int remaining);
 
+// The largest of n values; NaN never wins. -infinity if no value is comparable.
+float largest(const float * values, int n);
+
 // Index of the largest of n values; NaN and -infinity never win. -1 if there are no others.
 Token argmax(const float * values, int n);
 

@@ -1,5 +1,7 @@
 #include "softmax.h"
 
+#include "decide.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -30,22 +32,6 @@ inline float exp_of(float x) {
     float power;
     std::memcpy(&power, &bits, sizeof(power));
     return x > -87.0f ? p * power : 0.0f;
-}
-
-float largest(const float * values, int n) {
-    float best[lanes];
-    std::fill(best, best + lanes, -INFINITY);
-    int i = 0;
-    for (; i + lanes <= n; i += lanes) {
-        for (int k = 0; k < lanes; ++k) {
-            best[k] = values[i + k] > best[k] ? values[i + k] : best[k];
-        }
-    }
-    float top = *std::max_element(best, best + lanes);
-    for (; i < n; ++i) {
-        top = values[i] > top ? values[i] : top;
-    }
-    return top;
 }
 
 } // namespace
