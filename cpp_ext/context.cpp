@@ -180,27 +180,4 @@ void Context::drop(llama_seq_id seq) {
     llama_memory_seq_rm(llama_get_memory(get()), seq, -1, -1);
 }
 
-std::vector<SequenceState> Context::states() const {
-    std::vector<SequenceState> states;
-    const llama_memory_t memory = llama_get_memory(get());
-    for (llama_seq_id seq = 0; seq < params_.n_seq; ++seq) {
-        if (llama_memory_seq_pos_max(memory, seq) < 0) {
-            continue;
-        }
-        SequenceState state{seq, std::vector<std::uint8_t>(llama_state_seq_get_size(get(), seq))};
-        state.bytes.resize(llama_state_seq_get_data(get(), state.bytes.data(), state.bytes.size(), seq));
-        states.push_back(std::move(state));
-    }
-    return states;
-}
-
-void Context::restore(const std::vector<SequenceState> & states) {
-    for (const SequenceState & state : states) {
-        if (llama_state_seq_set_data(get(), state.bytes.data(), state.bytes.size(), state.seq) == 0) {
-            throw std::runtime_error("llama.cpp does not take back the state of sequence " +
-                                     std::to_string(state.seq));
-        }
-    }
-}
-
 } // namespace dflash

@@ -66,12 +66,6 @@ class FeatureBatch {
     std::vector<int8_t> logits_;
 };
 
-// What a context knows of one sequence, as llama.cpp writes it.
-struct SequenceState {
-    llama_seq_id seq;
-    std::vector<std::uint8_t> bytes;
-};
-
 // Keeps its model alive, and a parent context where it borrows that one's tensors.
 class Context {
   public:
@@ -104,11 +98,6 @@ class Context {
     // are.
     void forget(llama_seq_id seq, llama_pos pos);
     void drop(llama_seq_id seq);
-
-    // States of all sequences that have one; and back into a context of the same model and cache types.
-    // Throws std::runtime_error if llama.cpp does not take one.
-    std::vector<SequenceState> states() const;
-    void restore(const std::vector<SequenceState> & states);
 
   private:
     std::shared_ptr<Model> model_;

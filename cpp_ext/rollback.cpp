@@ -1,5 +1,7 @@
 #include "rollback.h"
 
+#include "state.h"
+
 #include <stdexcept>
 
 namespace dflash {
@@ -58,9 +60,7 @@ void Rollback::keep(const std::vector<KeptRows> & sequences) {
 }
 
 void Rollback::restore(const KeptRows & rows) {
-    const std::vector<uint8_t> & state = states_.at(rows.seq);
-    if (llama_state_seq_set_data_ext(target_->context().get(), state.data(), state.size(), rows.seq,
-                                     state_only) != state.size()) {
+    if (!load_state(target_->context(), rows.seq, states_.at(rows.seq), Part::moving)) {
         throw std::runtime_error("llama.cpp does not take back the state of sequence " +
                                  std::to_string(rows.seq));
     }

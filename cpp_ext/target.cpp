@@ -1,9 +1,11 @@
 #include "target.h"
 
 #include "llama_ext.h"
+#include "state.h"
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <unordered_set>
 
@@ -97,7 +99,12 @@ void Target::reshape(int n_rollback) {
     if (n_rollback == params.n_rollback) {
         return;
     }
-    const std::vector<SequenceState> states = context_->states();
+    std::map<llama_seq_id, Bytes> states;
+    for (llama_seq_id seq = 0; seq < params.n_seq; ++seq) {
+        if (held(*context_, seq) > 0) {
+            states[seq] = save_state(*context_, seq, Part::all);
+        }
+    }
     const std::shared_ptr<Model> model = context_->shared_model();
     const int before = params.n_rollback;
     rows_.clear();
@@ -113,7 +120,12 @@ void Target::reshape(int n_rollback) {
         failure = error.what();
         open(before);
     }
-    context_->restore(states);
+    for (const auto & [seq, bytes] : states) {
+        if (!load_state(*context_, seq, bytes, Part::all)) {
+            throw std::runtime_error("llama.cpp does not take back the state of sequence " +
+                                     std::to_string(seq));
+        }
+    }
     const bool published = publishes_;
     publishes_ = false; // a new context gives out none
     publish(published);
