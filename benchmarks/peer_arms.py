@@ -132,7 +132,7 @@ class Ours:
             seconds = ended - begun - (self.engine.times()["prefill"] - reading)
         return Batch(replies, sum(reply.count for reply in replies), seconds)
 
-    def _reply(self, answer: dflash_gguf.Answer, last: float) -> Reply:
+    def _reply(self, answer: dflash_gguf.Sequence, last: float) -> Reply:
         stats = answer.stats
         assert stats is not None
         curve = self._task.survival or ()

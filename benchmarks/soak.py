@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dflash_gguf
-from dflash_gguf import Answer, DflashError, Engine, Sampling
+from dflash_gguf import DflashError, Engine, Sampling, Sequence
 
 LIMIT = 0.02
 
@@ -45,7 +45,7 @@ class Soak:
         self.prompts = prompts
         self.choose = random.Random(seed)
         self.running: dict[
-            int, tuple[Answer, int | None]
+            int, tuple[Sequence, int | None]
         ] = {}  # with the tokens at which to cancel
         self.ended: dict[str, int] = {}
         self.loops = 0

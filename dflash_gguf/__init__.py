@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .answer import Answer, Chunk, TokenLogprobs
     from .asynchronous import AsyncEngine
     from .engine import Engine
     from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
     from .loading import Options, load
     from .sampling import Sampling
+    from .sequence import Chunk, Sequence, TokenLogprobs
     from .simulation import Simulation
     from .stats import Stats
     from .worker import Worker
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Answer",
     "AsyncEngine",
     "Chunk",
     "ConvertError",
@@ -34,6 +33,7 @@ __all__ = [
     "Options",
     "ResourceError",
     "Sampling",
+    "Sequence",
     "Simulation",
     "Stats",
     "TokenLogprobs",
@@ -43,14 +43,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "answer",
+    "Sequence": "sequence",
     "AsyncEngine": "asynchronous",
-    "Chunk": "answer",
+    "Chunk": "sequence",
     "Engine": "engine",
     "Sampling": "sampling",
     "Simulation": "simulation",
     "Stats": "stats",
-    "TokenLogprobs": "answer",
+    "TokenLogprobs": "sequence",
     "Worker": "worker",
     "load": "loading",
     "Options": "loading",

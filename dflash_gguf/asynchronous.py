@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Self, TypeVar
 
-from .answer import Answer, Chunk
 from .engine import Engine
 from .errors import UsageError
+from .sequence import Chunk, Sequence
 from .worker import Item, Ticket, Worker
 
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ class AsyncEngine:
         finally:
             ticket.cancel()
 
-    async def generate(self, *args: Any, **options: Any) -> Answer:
+    async def generate(self, *args: Any, **options: Any) -> Sequence:
         """Return a whole answer; arguments and errors as of `Engine.generate`."""
         ticket, items = self._ask(args, options)
         try:
@@ -68,10 +68,10 @@ class AsyncEngine:
                     break
         finally:
             ticket.cancel()
-        if ticket.answer is None:
+        if ticket.sequence is None:
             text = "the engine was closed before the request began; load it again"
             raise UsageError(text)
-        return ticket.answer
+        return ticket.sequence
 
     async def call(self, action: Callable[[Engine], _T]) -> _T:
         """Return `action(engine)`, done in the engine's thread between two rounds.

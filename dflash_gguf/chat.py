@@ -12,9 +12,9 @@ from .terminal import interrupts, say, write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .answer import Answer
     from .engine import Engine, Prompt
     from .sampling import Sampling
+    from .sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Turns:
     quiet: bool = False
 
 
-def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Answer:
+def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Sequence:
     """Stream one answer to stdout and its statistics line to stderr.
 
     Ctrl-C ends it after the round in progress: what was said stays, its finish_reason is "cancelled". A
@@ -98,7 +98,7 @@ def warn_without_template(engine: Engine, turns: Turns) -> None:
         say("warning: the target has no chat template; the prompt is taken as plain text")
 
 
-def _summarise(engine: Engine, answer: Answer, turns: Turns) -> None:
+def _summarise(engine: Engine, answer: Sequence, turns: Turns) -> None:
     if len(answer.prompt) + len(answer.tokens) >= engine.n_ctx:
         say(f"note: the context of {engine.n_ctx} tokens is full; a larger one: -c")
     if answer.stats is not None:

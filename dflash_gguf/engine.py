@@ -7,19 +7,19 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import abc, deque
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from . import engine_prefixes, openai_shape
 from ._native import core
-from .answer import Answer, Chunk, TokenLogprobs
 from .errors import DflashError, ResourceError, UsageError
 from .gbnf import requested
 from .prompt import Prompter
 from .sampling import Sampling
+from .sequence import Chunk, Sequence, TokenLogprobs
 from .stats import Stats, finish_reason
 from .stopping import Stop, stop_strings
 from .template import Message
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 AUTO = "auto"  # blocks as wide as it pays
 
 # text (one user message), a conversation, or token ids
-Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
+Prompt: TypeAlias = str | abc.Sequence[Message] | abc.Sequence[int]
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Engine:
         self._owner = threading.get_ident()
         self._prompter = Prompter(parts.model)
         self._ends = frozenset(parts.model.end_tokens)
-        self._answers: dict[int, Answer] = {}
-        self._left: deque[Answer] = deque()
+        self._sequences: dict[int, Sequence] = {}
+        self._left: deque[Sequence] = deque()
         self.warnings: list[str] = []
         self.plan: MemoryPlan | None = None
 
@@ -101,12 +101,12 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether any answer is unfinished."""
-        return bool(self._answers)
+        return bool(self._sequences)
 
     @property
     def free(self) -> int:
         """Answers that can be started now, next to those in progress."""
-        return self._open().sequences - len(self._answers)
+        return self._open().sequences - len(self._sequences)
 
     def encode(
         self, prompt: Prompt, *, raw: bool = False, template: Mapping[str, Any] | None = None
@@ -151,7 +151,9 @@ class Engine:
             raise UsageError(text)
         return model.piece(token, special)
 
-    def render(self, messages: Sequence[Message], template: Mapping[str, Any] | None = None) -> str:
+    def render(
+        self, messages: abc.Sequence[Message], template: Mapping[str, Any] | None = None
+    ) -> str:
         """Return the text that the target's chat template makes of a conversation.
 
         Raises UsageError if there is no template or it refuses the messages.
@@ -173,7 +175,7 @@ class Engine:
         ignore_end: bool = False,
         raw: bool = False,
         template: Mapping[str, Any] | None = None,
-    ) -> Answer:
+    ) -> Sequence:
         """Queue a request; `step` makes it grow.
 
         Args:
@@ -182,7 +184,7 @@ class Engine:
             block: rows of a verify, 1 (no drafts) to the engine's widest, or "auto": what is fastest;
                 default: `Engine.block`.
             sampling: how tokens are chosen; default: greedy.
-            logprobs: give each token's log-probability and the alternatives, so many, in `Answer.logprobs`.
+            logprobs: give each token's log-probability and the alternatives, so many, in `Sequence.logprobs`.
             grammar: GBNF that the text must keep to; end tokens come only where it is complete.
             json_schema: JSON schema, as a dictionary or as text, that the text must be a value of; True: any.
             stop: a string, or several, that end the answer, which then does not contain it. The tokens up to
@@ -215,39 +217,39 @@ class Engine:
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
-        answer = Answer(prompt=tuple(tokens), block=width if parts.drafter else 1, id=number)
-        self._answers[number] = answer
-        return answer
+        sequence = Sequence(prompt=tuple(tokens), block=width if parts.drafter else 1, id=number)
+        self._sequences[number] = sequence
+        return sequence
 
-    def step(self) -> list[tuple[Answer, Chunk]]:
+    def step(self) -> list[tuple[Sequence, Chunk]]:
         """Do one prefill chunk and one round for all answers in progress; return what is new of each.
 
         Raises DflashError if the target fails; all answers are then cancelled.
         """
         parts = self._open()
         self._cancel_left()
-        if not self._answers:
+        if not self._sequences:
             return []
         try:
             outputs = parts.session.step()
         except (RuntimeError, ValueError, IndexError, MemoryError) as error:
-            for answer in list(self._answers.values()):
-                self.cancel(answer)
+            for sequence in list(self._sequences.values()):
+                self.cancel(sequence)
             raise DflashError(str(error)) from error
         self._open()  # another thread may have closed it meanwhile
         self._note_draft_failure(parts.session)
         return [self._collect(output) for output in outputs]
 
-    def cancel(self, answer: Answer) -> Chunk:
+    def cancel(self, sequence: Sequence) -> Chunk:
         """End an answer now; what it has so far stays. Harmless on one that has ended."""
         self._open()
-        if answer.finish_reason is not None:
-            return Chunk("", (), answer.finish_reason)
-        if self._answers.get(answer.id) is not answer:
+        if sequence.finish_reason is not None:
+            return Chunk("", (), sequence.finish_reason)
+        if self._sequences.get(sequence.id) is not sequence:
             text = "the answer belongs to another engine; cancel it there"
             raise UsageError(text)
-        chunk = answer.add([], self._open().session.held(answer.id), "cancelled")
-        self._retire(answer)
+        chunk = sequence.add([], self._open().session.held(sequence.id), "cancelled")
+        self._retire(sequence)
         return chunk
 
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[Chunk]:
@@ -258,36 +260,36 @@ class Engine:
         """
         yield from self.follow(self.start(prompt, **options))
 
-    def follow(self, answer: Answer) -> Generator[Chunk, None, None]:
+    def follow(self, sequence: Sequence) -> Generator[Chunk, None, None]:
         """Yield all of an answer that has been started, as `stream` does."""
         said = counted = 0
         try:
             while True:
                 # another answer's loop may have taken the steps in which this one grew
-                if len(answer.tokens) > counted or answer.finish_reason is not None:
-                    text, tokens = answer.text[said:], tuple(answer.tokens[counted:])
-                    logprobs = tuple(answer.logprobs[counted:])
-                    said, counted = len(answer.text), len(answer.tokens)
-                    chunk = Chunk(text, tokens, answer.finish_reason, logprobs)
+                if len(sequence.tokens) > counted or sequence.finish_reason is not None:
+                    text, tokens = sequence.text[said:], tuple(sequence.tokens[counted:])
+                    logprobs = tuple(sequence.logprobs[counted:])
+                    said, counted = len(sequence.text), len(sequence.tokens)
+                    chunk = Chunk(text, tokens, sequence.finish_reason, logprobs)
                     yield chunk
-                    _raise_error(answer)
+                    _raise_error(sequence)
                     if chunk.finish_reason is not None:
                         return
                 else:
                     self.step()
         finally:
-            self._leave(answer)
+            self._leave(sequence)
 
-    def generate(self, prompt: Prompt, **options: Any) -> Answer:
+    def generate(self, prompt: Prompt, **options: Any) -> Sequence:
         """Return a whole answer. Options as for `start`, errors as of `stream`."""
-        answer = self.start(prompt, **options)
+        sequence = self.start(prompt, **options)
         try:
-            while answer.finish_reason is None:
+            while sequence.finish_reason is None:
                 self.step()
         finally:
-            self._leave(answer)
-        _raise_error(answer)
-        return answer
+            self._leave(sequence)
+        _raise_error(sequence)
+        return sequence
 
     create_chat_completion = openai_shape.create_chat_completion
     create_completion = openai_shape.create_completion
@@ -318,9 +320,9 @@ class Engine:
         if parts.notebook is not None:
             parts.notebook.note(parts.session.outcomes)
         own = threading.get_ident() == self._owner  # another thread may find the session at work
-        for answer in self._answers.values():
-            answer.add([], parts.session.held(answer.id) if own else b"", "cancelled")
-        self._answers.clear()
+        for sequence in self._sequences.values():
+            sequence.add([], parts.session.held(sequence.id) if own else b"", "cancelled")
+        self._sequences.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -364,45 +366,45 @@ class Engine:
             raise ResourceError(text)
         if self.free < 1:
             text = (
-                f"{len(self._answers)} answers are in progress and no more fit; wait for one to end, or "
+                f"{len(self._sequences)} answers are in progress and no more fit; wait for one to end, or "
                 "load with more `sequences`"
             )
             raise ResourceError(text)
 
-    def _leave(self, answer: Answer) -> None:
+    def _leave(self, sequence: Sequence) -> None:
         if self._parts is None:
             return
         if threading.get_ident() == self._owner:
-            self.cancel(answer)
+            self.cancel(sequence)
         else:  # a generator that another thread forgot: the session may be at work
-            self._left.append(answer)
+            self._left.append(sequence)
 
     def _cancel_left(self) -> None:
         while self._left:
             self.cancel(self._left.popleft())
 
-    def _collect(self, output: _core.Output) -> tuple[Answer, Chunk]:
-        answer = self._answers[output.id]
+    def _collect(self, output: _core.Output) -> tuple[Sequence, Chunk]:
+        sequence = self._sequences[output.id]
         logprobs = tuple(
             TokenLogprobs(token, own, tuple(top))
             for token, (own, top) in zip(output.tokens, output.logprobs, strict=False)
         )
-        answer.error = output.problem or None
+        sequence.error = output.problem or None
         finish = finish_reason(core(), output.finish)
-        chunk = answer.add(output.tokens, output.text, finish, logprobs)
-        if answer.finish_reason is not None:
-            self._retire(answer)
-        return answer, chunk
+        chunk = sequence.add(output.tokens, output.text, finish, logprobs)
+        if sequence.finish_reason is not None:
+            self._retire(sequence)
+        return sequence, chunk
 
-    def _retire(self, answer: Answer) -> None:
+    def _retire(self, sequence: Sequence) -> None:
         parts = self._open()
         session = parts.session
-        answer.stats = Stats.read(session.counters(answer.id), answer.block, parts.simulated)
-        session.remove(answer.id)
-        del self._answers[answer.id]
-        shown = [token for token in answer.tokens if token not in self._ends]
+        sequence.stats = Stats.read(session.counters(sequence.id), sequence.block, parts.simulated)
+        session.remove(sequence.id)
+        del self._sequences[sequence.id]
+        shown = [token for token in sequence.tokens if token not in self._ends]
         data = b"".join(parts.model.piece(token) for token in shown)
-        self._prompter.said.remember(answer.text, shown, data)
+        self._prompter.said.remember(sequence.text, shown, data)
 
     def _note_draft_failure(self, session: _core.Session) -> None:
         text = f"drafting stopped, plain decoding goes on: {session.draft_failure}"
@@ -413,9 +415,9 @@ class Engine:
             self.warnings.append(text)
 
 
-def _raise_error(answer: Answer) -> None:
-    if answer.error is not None:
-        raise UsageError(answer.error)
+def _raise_error(sequence: Sequence) -> None:
+    if sequence.error is not None:
+        raise UsageError(sequence.error)
 
 
 def _alternatives(count: object, n_vocab: int) -> int:

@@ -39,7 +39,7 @@ def save_prefix(
     """
     origin = _keeping(engine)
     if engine.busy:
-        text = f"{len(engine._answers)} answers are in progress; save a prefix between answers"
+        text = f"{len(engine._sequences)} answers are in progress; save a prefix between answers"
         raise UsageError(text)
     session = engine._open().session
     # a fixed block has the drafter read the prompt at once
@@ -63,7 +63,7 @@ def restore_prefix(engine: Engine, path: Path | str) -> int:
     """
     origin = _keeping(engine)
     if engine.free < 1:
-        text = f"all {len(engine._answers)} sequences are in use; wait for an answer to end"
+        text = f"all {len(engine._sequences)} sequences are in use; wait for an answer to end"
         raise UsageError(text)
     kept = read_prefix(Path(path), origin)
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import abc
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from .answer import Answer, TokenLogprobs
     from .engine import Engine, Prompt
+    from .sequence import Sequence, TokenLogprobs
 
 Shaped: TypeAlias = dict[str, Any]
 
@@ -38,7 +38,10 @@ class Shape(ABC):
         }
 
     def piece(
-        self, content: Shaped, logprobs: Sequence[TokenLogprobs], finish_reason: str | None = None
+        self,
+        content: Shaped,
+        logprobs: abc.Sequence[TokenLogprobs],
+        finish_reason: str | None = None,
     ) -> Shaped:
         """One of a stream; content as of `text`."""
         choice = {
@@ -49,7 +52,7 @@ class Shape(ABC):
         }
         return self.envelope(self.streamed) | {"choices": [choice]}
 
-    def whole(self, answer: Answer) -> Shaped:
+    def whole(self, answer: Sequence) -> Shaped:
         """All in one."""
         choice = {
             "index": 0,
@@ -72,7 +75,7 @@ class Shape(ABC):
         """What a whole answer says."""
 
     @abstractmethod
-    def logprobs(self, tokens: Sequence[TokenLogprobs]) -> Shaped:
+    def logprobs(self, tokens: abc.Sequence[TokenLogprobs]) -> Shaped:
         """Log-probabilities of consecutive tokens, each call's behind the last one's."""
 
 
@@ -93,7 +96,7 @@ class ChatShape(Shape):
         """What a whole answer says."""
         return {"message": {"role": "assistant", "content": text}}
 
-    def logprobs(self, tokens: Sequence[TokenLogprobs]) -> Shaped:
+    def logprobs(self, tokens: abc.Sequence[TokenLogprobs]) -> Shaped:
         """Log-probabilities of consecutive tokens."""
         content = [
             self._token(each.token, each.logprob)
@@ -128,7 +131,7 @@ class TextShape(Shape):
         """What a whole answer says."""
         return {"text": text}
 
-    def logprobs(self, tokens: Sequence[TokenLogprobs]) -> Shaped:
+    def logprobs(self, tokens: abc.Sequence[TokenLogprobs]) -> Shaped:
         """Log-probabilities of consecutive tokens."""
         names = [self._name(each.token) for each in tokens]
         offsets = []
@@ -148,7 +151,7 @@ class TextShape(Shape):
         return self._engine.piece(token, special=True).decode(errors="replace")
 
 
-def figures(answer: Answer) -> Shaped:
+def figures(answer: Sequence) -> Shaped:
     """`usage` and `speculative` of an answer that has ended."""
     stats = answer.stats
     if stats is None:

@@ -20,7 +20,8 @@ it returns. What differs:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import abc
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -90,7 +91,7 @@ _MEANINGLESS = {"mirostat_tau", "mirostat_eta", "user"}  # without mirostat_mode
 @overload
 def create_chat_completion(
     engine: Engine,
-    messages: Sequence[Message],
+    messages: abc.Sequence[Message],
     *,
     stream: Literal[False] = False,
     **settings: Unpack[Settings],
@@ -98,14 +99,14 @@ def create_chat_completion(
 @overload
 def create_chat_completion(
     engine: Engine,
-    messages: Sequence[Message],
+    messages: abc.Sequence[Message],
     *,
     stream: Literal[True],
     **settings: Unpack[Settings],
 ) -> Iterator[Shaped]: ...
 def create_chat_completion(
     engine: Engine,
-    messages: Sequence[Message],
+    messages: abc.Sequence[Message],
     *,
     stream: bool = False,
     **settings: Any,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Self, TypeAlias, TypeVar
 
-from .answer import Answer, Chunk
 from .engine import Engine
 from .errors import UsageError
+from .sequence import Chunk, Sequence
 
 _T = TypeVar("_T")
 _Action: TypeAlias = "Callable[[_Rounds, Engine], None]"
@@ -24,16 +24,16 @@ class Ticket:
     """A request handed to a Worker: iterate, once, for its chunks; `cancel` to stop it.
 
     Attributes:
-        answer: the request once it has begun, None while it waits. Its worker's thread writes to it.
+        sequence: the request once it has begun, None while it waits. Its worker's thread writes to it.
     """
 
     def __init__(
         self,
         worker: Worker,
-        begin: Callable[[Engine], Answer],
+        begin: Callable[[Engine], Sequence],
         deliver: Callable[[Item], None] | None = None,
     ) -> None:
-        self.answer: Answer | None = None
+        self.sequence: Sequence | None = None
         self._worker = worker
         self._begin = begin
         self._chunks: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -138,7 +138,7 @@ class _Rounds:
     def __init__(self) -> None:
         self.waiting: deque[Ticket] = deque()
         self._inbox: queue.SimpleQueue[_Action | None] = queue.SimpleQueue()
-        self._running: dict[int, Ticket] = {}  # by the id() of the answer
+        self._running: dict[int, Ticket] = {}  # by the id() of the sequence
         self._guard = threading.Lock()  # nothing may enter the inbox after the None that ends it
         self._closed = False
 
@@ -173,8 +173,10 @@ class _Rounds:
         if ticket in self.waiting:
             self.waiting.remove(ticket)
             self._hand(ticket, Chunk("", (), "cancelled"))
-        elif ticket.answer is not None and self._running.pop(id(ticket.answer), None) is not None:
-            self._hand(ticket, engine.cancel(ticket.answer))
+        elif (
+            ticket.sequence is not None and self._running.pop(id(ticket.sequence), None) is not None
+        ):
+            self._hand(ticket, engine.cancel(ticket.sequence))
 
     def _take_actions(self, engine: Engine) -> bool:
         """Do what is in the inbox, waiting for it if there is nothing else to do; False at its end."""
@@ -191,28 +193,28 @@ class _Rounds:
         while self.waiting and engine.free > 0:
             ticket = self.waiting.popleft()
             try:
-                ticket.answer = ticket._begin(engine)
+                ticket.sequence = ticket._begin(engine)
             except Exception as error:  # noqa: BLE001 (it belongs to the ticket)
                 self._hand(ticket, error)
             else:
-                self._running[id(ticket.answer)] = ticket
+                self._running[id(ticket.sequence)] = ticket
 
     def _step(self, engine: Engine) -> None:
         try:
-            for answer, chunk in engine.step():
-                ticket = self._running.get(id(answer))
+            for sequence, chunk in engine.step():
+                ticket = self._running.get(id(sequence))
                 if ticket is None:  # begun by an action, which looks after it itself
                     continue
                 if chunk.finish_reason is not None:
-                    del self._running[id(answer)]
+                    del self._running[id(sequence)]
                 if not self._hand(ticket, chunk):
                     self.cancel(engine, ticket)
-                elif answer.error is not None:
-                    self._hand(ticket, UsageError(answer.error))
+                elif sequence.error is not None:
+                    self._hand(ticket, UsageError(sequence.error))
         except Exception as error:  # noqa: BLE001 (nobody else is left to hear of it)
             for ticket in self._running.values():
-                if ticket.answer is not None:
-                    engine.cancel(ticket.answer)
+                if ticket.sequence is not None:
+                    engine.cancel(ticket.sequence)
                 self._hand(ticket, error)
             self._running.clear()
 

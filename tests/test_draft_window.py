@@ -15,7 +15,7 @@ QUICK: dict[str, Any] = {"threads": 1, "context": 1024, "kv_type": "f32", "block
 PROMPT = [1 + (7 * i) % 250 for i in range(700)]
 
 
-def answer(pair: Pair, **options: Any) -> dflash_gguf.Answer:
+def answer(pair: Pair, **options: Any) -> dflash_gguf.Sequence:
     with dflash_gguf.load(pair.target, pair.draft, **QUICK | options) as engine:
         return engine.generate(PROMPT, max_tokens=120, ignore_end=True)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dflash_gguf
-from dflash_gguf import Answer, DflashError, Engine, ResourceError, UsageError
+from dflash_gguf import DflashError, Engine, ResourceError, Sequence, UsageError
 
 from .support.edited import edited
 from .support.random_pairs import VOCAB, Pair
@@ -329,7 +329,7 @@ def test_times_add_up(engine: Engine) -> None:
 
 
 def test_an_answer_grows_chunk_by_chunk() -> None:
-    answer = Answer(prompt=(1,), block=4)
+    answer = Sequence(prompt=(1,), block=4)
     assert answer.add([5, 6], b"a\xe2\x82", None).text == "a"
     assert answer.add([7], b"\xac", None).text == "€"
     last = answer.add([8], b"b\xe2", "length")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dflash_gguf import Answer, TokenLogprobs, hardware
+from dflash_gguf import Sequence, TokenLogprobs, hardware
 
 CHECK = Path(__file__).parent / "gpu" / "check.py"
 QUICK = ["--cpu", "--count", "2", "-n", "16", "--blocks", "5", "--pairs", "1"]
@@ -51,10 +51,10 @@ def test_without_a_gpu_it_fails_and_says_what_to_do() -> None:
 def test_only_near_ties_may_differ() -> None:
     compare = runpy.run_path(str(CHECK))["compare"]
 
-    def answer(tokens: list[int], gap: float = 5.0) -> Answer:
+    def answer(tokens: list[int], gap: float = 5.0) -> Sequence:
         top = ((tokens[1], 0.0), (99, -gap))
         logprobs = [TokenLogprobs(token, 0.0, top) for token in tokens]
-        return Answer(prompt=(), block=1, tokens=tokens, logprobs=logprobs)
+        return Sequence(prompt=(), block=1, tokens=tokens, logprobs=logprobs)
 
     def verdict(gap: float, other: list[int]) -> Any:
         bench = SimpleNamespace(plain=[answer([1, 2, 3]), answer([1, 2, 3], gap)])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dflash_gguf
-from dflash_gguf import Answer, Sampling, UsageError
+from dflash_gguf import Sampling, Sequence, UsageError
 from dflash_gguf._native import core
 
 from .support.random_pairs import VOCAB, Pair
@@ -30,7 +30,7 @@ def log_softmax(logits: Any) -> Any:
     return wide - wide.max() - np.log(np.exp(wide - wide.max()).sum())
 
 
-def check(answer: Answer, rows: Any, count: int) -> None:
+def check(answer: Sequence, rows: Any, count: int) -> None:
     """Compare with the target's logits, computed in one wide batch: its kernels differ in the third digit."""
     assert len(answer.logprobs) == len(answer.tokens)
     for token, entry, logits in zip(answer.tokens, answer.logprobs, rows, strict=True):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dflash_gguf
-from dflash_gguf import Answer, Engine, Sampling
+from dflash_gguf import Engine, Sampling, Sequence
 from dflash_gguf._native import core
 
 from .support.random_pairs import Pair
@@ -51,12 +51,12 @@ def ids(seed: int, count: int) -> list[int]:
     return [numbers.randrange(256) for _ in range(count)]
 
 
-def reused(answer: Answer) -> int:
+def reused(answer: Sequence) -> int:
     assert answer.stats is not None
     return answer.stats.reused_tokens
 
 
-def assert_like_fresh(answer: Answer, fresh: Engine, **options: Any) -> None:
+def assert_like_fresh(answer: Sequence, fresh: Engine, **options: Any) -> None:
     """The text, and how many drafts were accepted at each place, are those of an engine that kept nothing."""
     again = fresh.generate(list(answer.prompt), **{**ENDLESS, **options})
     assert again.stats is not None

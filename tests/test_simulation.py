@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import abc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dflash_gguf
-from dflash_gguf import Answer, Simulation, Stats, UsageError
+from dflash_gguf import Sequence, Simulation, Stats, UsageError
 from dflash_gguf.draft_file import cache_folder
 from dflash_gguf.shapes import write_shape
 from dflash_gguf.simulation import GSM8K, SURVIVAL
@@ -28,12 +28,12 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return Pair(made.target_path, made.draft.path)
 
 
-def answer_of(pair: Pair, simulation: Simulation | None, **options: Any) -> Answer:
+def answer_of(pair: Pair, simulation: Simulation | None, **options: Any) -> Sequence:
     with dflash_gguf.load(pair.target, pair.draft, simulate=simulation, **QUICK) as engine:
         return engine.generate(PROMPT, ignore_end=True, block=8, **options)
 
 
-def stats_of(answer: Answer) -> Stats:
+def stats_of(answer: Sequence) -> Stats:
     assert answer.stats is not None
     return answer.stats
 
@@ -101,7 +101,7 @@ def test_the_built_in_curve_gives_its_known_lengths() -> None:
     ],
 )
 def test_what_is_no_curve_is_refused(
-    survival: str | Sequence[float], seed: int, fault: str
+    survival: str | abc.Sequence[float], seed: int, fault: str
 ) -> None:
     with pytest.raises(UsageError, match=fault):
         Simulation(survival, seed)

@@ -18,7 +18,7 @@ N = 256
 
 
 @cache
-def plain_answers(target: Path) -> list[dflash_gguf.Answer]:
+def plain_answers(target: Path) -> list[dflash_gguf.Sequence]:
     """Answers of the target alone to the held-out prompts."""
     tiny = Tiny(Path())
     with dflash_gguf.load(target, threads=1, context=2048) as engine:

@@ -105,7 +105,7 @@ def test_a_waiting_request_can_be_cancelled(worker: Worker) -> None:
     waiting = worker.submit(PROMPT)
     waiting.cancel()
     assert [chunk.finish_reason for chunk in collect(waiting)] == ["cancelled"]
-    assert waiting.answer is None
+    assert waiting.sequence is None
     for ticket in running:
         ticket.cancel()
         collect(ticket)

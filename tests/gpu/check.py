@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import dflash_gguf
-from dflash_gguf import Answer, Engine, Simulation
+from dflash_gguf import Engine, Sequence, Simulation
 from dflash_gguf._native import LLAMA_CPP_PYTHON, core
 from dflash_gguf.convert import convert
 from dflash_gguf.hardware import devices
@@ -78,13 +78,13 @@ class Bench:
             yield engine
 
     @cached_property
-    def plain(self) -> list[Answer]:
+    def plain(self) -> list[Sequence]:
         """The target's own answers, with the two best tokens at each place."""
         with self.engine(self.target) as engine:
             return [engine.generate(p, max_tokens=self.args.n, logprobs=2) for p in self.prompts]
 
 
-def compare(bench: Bench, answers: list[Answer]) -> dict[str, Any]:
+def compare(bench: Bench, answers: list[Sequence]) -> dict[str, Any]:
     """Equal to the plain answers, but for places where the two best tokens are nearly equal."""
     gaps = []
     for own, answer in zip(bench.plain, answers, strict=True):
@@ -121,7 +121,7 @@ def partial_offload(bench: Bench) -> dict[str, Any]:
 def many_at_once(bench: Bench) -> dict[str, Any]:
     """Eight answers together are those alone."""
     waiting, running = list(enumerate(bench.prompts)), {}
-    done: dict[int, Answer] = {}
+    done: dict[int, Sequence] = {}
     with bench.engine(sequences=8) as engine:
         while waiting or engine.busy:
             while waiting and engine.free:

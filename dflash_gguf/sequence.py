@@ -41,7 +41,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Answer:
+class Sequence:
     """A request in an engine, growing with each of its steps.
 
     Attributes:
