@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
     from .loading import Options, load
+    from .params import Params
     from .sampling import Sampling
     from .sequence import Chunk, Sequence, TokenLogprobs
     from .simulation import Simulation
@@ -31,6 +32,7 @@ __all__ = [
     "Engine",
     "ModelError",
     "Options",
+    "Params",
     "ResourceError",
     "Sampling",
     "Sequence",
@@ -54,6 +56,7 @@ _HOMES = {
     "Worker": "worker",
     "load": "loading",
     "Options": "loading",
+    "Params": "params",
 }
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, Self, TypeVar
+from contextlib import aclosing
+from typing import Self, TypeVar, Unpack
 
+from . import openai_async
+from .async_request import Request
 from .engine import Engine
 from .errors import UsageError
+from .params import Keywords, Params, combined
+from .prompt import Prompt
 from .sequence import Chunk, Sequence
-from .worker import Item, Ticket, Worker
+from .worker import Worker
 
 _T = TypeVar("_T")
 
@@ -31,47 +37,41 @@ class AsyncEngine:
     def __init__(self, open_engine: Callable[[], Engine]) -> None:
         self._open_engine = open_engine
         self._worker: Worker | None = None
+        self._guard = threading.Lock()  # opened and closed one after the other, whoever asks
 
     async def open(self) -> Self:
-        """Load the engine; `async with` does so. Raises what `open_engine` raises."""
-        if self._worker is None:
-            self._worker = await asyncio.to_thread(Worker, self._open_engine)
+        """Load the engine; `async with` does so. Raises what `open_engine` raises.
+
+        Harmless if it is open, or being opened by someone else.
+        """
+        await asyncio.to_thread(self._load)
         return self
 
-    async def stream(self, *args: Any, **options: Any) -> AsyncGenerator[Chunk, None]:
+    async def stream(
+        self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
+    ) -> AsyncGenerator[Chunk, None]:
         """Yield an answer as it grows; arguments and errors as of `Engine.stream`.
 
         Leaving the iteration, or cancelling the task that is in it, cancels the answer after the decode in
         progress.
         """
-        ticket, items = self._ask(args, options)
-        try:
-            while True:
-                item = await items.get()
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-                if item.finish_reason not in {None, "error"}:  # the error itself follows
-                    return
-        finally:
-            ticket.cancel()
+        request = Request(self._opened(), prompt, combined(params, keywords), lambda chunk: chunk)
+        async with aclosing(request.follow()) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
-    async def generate(self, *args: Any, **options: Any) -> Sequence:
+    async def generate(
+        self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
+    ) -> Sequence:
         """Return a whole answer; arguments and errors as of `Engine.generate`."""
-        ticket, items = self._ask(args, options)
-        try:
-            while True:
-                item = await items.get()
-                if isinstance(item, Exception):
-                    raise item
-                if item.finish_reason not in {None, "error"}:
-                    break
-        finally:
-            ticket.cancel()
-        if ticket.sequence is None:
-            text = "the engine was closed before the request began; load it again"
-            raise UsageError(text)
-        return ticket.sequence
+        request = Request(self._opened(), prompt, combined(params, keywords), lambda _: None)
+        async with aclosing(request.follow()) as chunks:
+            async for _ in chunks:
+                pass
+        return request.sequence
+
+    create_chat_completion = openai_async.create_chat_completion
+    create_completion = openai_async.create_completion
 
     async def call(self, action: Callable[[Engine], _T]) -> _T:
         """Return `action(engine)`, done in the engine's thread between two rounds.
@@ -85,8 +85,7 @@ class AsyncEngine:
 
         Streams that have not ended do so as cancelled.
         """
-        if self._worker is not None:
-            await asyncio.to_thread(self._worker.close)
+        await asyncio.to_thread(self._unload)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -94,18 +93,18 @@ class AsyncEngine:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def _load(self) -> None:
+        with self._guard:
+            if self._worker is None:
+                self._worker = Worker(self._open_engine)
+
+    def _unload(self) -> None:
+        with self._guard:
+            if self._worker is not None:
+                self._worker.close()
+
     def _opened(self) -> Worker:
         if self._worker is None:
             text = "the engine is not open; use `async with` or await its open()"
             raise UsageError(text)
         return self._worker
-
-    def _ask(
-        self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[Ticket, asyncio.Queue[Item]]:
-        loop, items = asyncio.get_running_loop(), asyncio.Queue[Item]()
-
-        def deliver(item: Item) -> None:  # in the engine's thread
-            loop.call_soon_threadsafe(items.put_nowait, item)
-
-        return self._opened().deliver(deliver, *args, **options), items

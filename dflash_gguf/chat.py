@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import ResourceError, UsageError
 from .terminal import interrupts, say, write
@@ -12,39 +11,19 @@ from .terminal import interrupts, say, write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .engine import Engine, Prompt
-    from .sampling import Sampling
+    from .engine import Engine
+    from .params import Params
+    from .prompt import Prompt
     from .sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """How each turn is answered; `template` goes to the chat template."""
-
-    max_tokens: int | None = None
-    template: dict[str, Any] = field(default_factory=dict)
-    sampling: Sampling | None = None
-    stop: tuple[str, ...] = ()
-    grammar: str | None = None
-    json_schema: str | None = None
-    quiet: bool = False
-
-
-def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Sequence:
+def answer_once(engine: Engine, prompt: Prompt, params: Params, *, quiet: bool = False) -> Sequence:
     """Stream one answer to stdout and its statistics line to stderr.
 
     Ctrl-C ends it after the round in progress: what was said stays, its finish_reason is "cancelled". A
     second one raises KeyboardInterrupt.
     """
-    answer = engine.start(
-        prompt,
-        max_tokens=turns.max_tokens,
-        sampling=turns.sampling,
-        stop=turns.stop,
-        grammar=turns.grammar,
-        json_schema=turns.json_schema,
-        template=turns.template,
-    )
+    answer = engine.start(prompt, params)
     warned = len(engine.warnings)
     try:
         with interrupts() as pressed:
@@ -59,12 +38,12 @@ def answer_once(engine: Engine, prompt: Prompt, turns: Turns) -> Sequence:
         raise UsageError(answer.error)
     for warning in engine.warnings[warned:]:
         say(f"warning: {warning}")
-    if not turns.quiet:
-        _summarise(engine, answer, turns)
+    if not quiet:
+        _summarise(engine, answer, params)
     return answer
 
 
-def chat(engine: Engine, turns: Turns) -> None:
+def chat(engine: Engine, params: Params, *, quiet: bool = False) -> None:
     """Read messages until end of input or /exit; a conversation is kept.
 
     Ctrl-C ends a turn and keeps what was said. Off a terminal every line of stdin is a message, and an error
@@ -72,7 +51,7 @@ def chat(engine: Engine, turns: Turns) -> None:
     """
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     read = _prompted() if on_terminal else _piped()
-    warn_without_template(engine, turns)
+    warn_without_template(engine, quiet=quiet)
     messages: list[dict[str, str]] = []
     while (text := read()) is not None:
         if not text.strip():
@@ -82,7 +61,7 @@ def chat(engine: Engine, turns: Turns) -> None:
         messages.append({"role": "user", "content": text})
         prompt: Prompt = messages if engine.has_chat_template else text
         try:
-            answer = answer_once(engine, prompt, turns)
+            answer = answer_once(engine, prompt, params, quiet=quiet)
         except (ResourceError, UsageError) as error:
             if not on_terminal:
                 raise
@@ -92,21 +71,18 @@ def chat(engine: Engine, turns: Turns) -> None:
         messages.append({"role": "assistant", "content": answer.text})
 
 
-def warn_without_template(engine: Engine, turns: Turns) -> None:
+def warn_without_template(engine: Engine, *, quiet: bool) -> None:
     """Say that prompts will be plain text, if they will."""
-    if not engine.has_chat_template and not turns.quiet:
+    if not engine.has_chat_template and not quiet:
         say("warning: the target has no chat template; the prompt is taken as plain text")
 
 
-def _summarise(engine: Engine, answer: Sequence, turns: Turns) -> None:
+def _summarise(engine: Engine, answer: Sequence, params: Params) -> None:
     if len(answer.prompt) + len(answer.tokens) >= engine.n_ctx:
         say(f"note: the context of {engine.n_ctx} tokens is full; a larger one: -c")
     if answer.stats is not None:
-        seed = (
-            ""
-            if turns.sampling is None or turns.sampling.greedy
-            else f" · seed {turns.sampling.seed}"
-        )
+        chosen = params.sampling
+        seed = "" if chosen is None or chosen.greedy else f" · seed {chosen.seed}"
         say(answer.stats.line() + seed)
 
 

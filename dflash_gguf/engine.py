@@ -10,18 +10,16 @@ import threading
 from collections import abc, deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from . import engine_prefixes, openai_shape
 from ._native import core
-from .errors import DflashError, ResourceError, UsageError
-from .gbnf import requested
-from .prompt import Prompter
-from .sampling import Sampling
+from .admission import admit
+from .errors import DflashError, UsageError
+from .params import Keywords, Params, combined
+from .prompt import Prompt, Prompter
 from .sequence import Chunk, Sequence, TokenLogprobs
 from .stats import Stats, finish_reason
-from .stopping import Stop, stop_strings
 from .template import Message
 
 if TYPE_CHECKING:
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
     from .calibration import Notebook
     from .plan import MemoryPlan
     from .prefix_file import Origin
-
-AUTO = "auto"  # blocks as wide as it pays
-
-# text (one user message), a conversation, or token ids
-Prompt: TypeAlias = str | abc.Sequence[Message] | abc.Sequence[int]
 
 
 @dataclass(slots=True)
@@ -120,25 +113,8 @@ class Engine:
 
         Raises UsageError if it is none of these or the template refuses the messages.
         """
-        return self._encode(prompt, raw=raw, template=template)[0]
-
-    def _encode(
-        self, prompt: Prompt, *, raw: bool, template: Mapping[str, Any] | None
-    ) -> tuple[list[int], int]:
-        """Return a prompt's ids, and how many of them a later turn is likely to begin with (-1: unknown)."""
         self._open()
-        if isinstance(prompt, str):
-            if raw or not self.has_chat_template:
-                return self._prompter.raw(prompt), -1
-            return self._prompter.bordered([{"role": "user", "content": prompt}], template)
-        if isinstance(prompt, bytes | Mapping) or not hasattr(prompt, "__iter__"):
-            text = f"the prompt is {type(prompt).__name__}; expected text, messages or token ids"
-            raise UsageError(text)
-        items: list[Any] = list(prompt)
-        ids = [int(item) for item in items if isinstance(item, Integral)]
-        if len(ids) == len(items):
-            return ids, -1
-        return self._prompter.bordered(items, template)
+        return self._prompter.read(prompt, raw=raw, template=template)[0]
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return what a token spells, which may be a part of a character; of markup nothing, unless `special`.
@@ -162,63 +138,23 @@ class Engine:
         return self._prompter.render(messages, template)
 
     def start(
-        self,
-        prompt: Prompt,
-        *,
-        max_tokens: int | None = None,
-        block: int | str | None = None,
-        sampling: Sampling | None = None,
-        logprobs: int | None = None,
-        grammar: str | None = None,
-        json_schema: Mapping[str, Any] | str | bool | None = None,
-        stop: Stop = None,
-        ignore_end: bool = False,
-        raw: bool = False,
-        template: Mapping[str, Any] | None = None,
+        self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
     ) -> Sequence:
         """Queue a request; `step` makes it grow.
 
         Args:
-            prompt: as for `encode`, as are `raw` and `template`.
-            max_tokens: tokens to write at most, an end token included; default: up to the context's edge.
-            block: rows of a verify, 1 (no drafts) to the engine's widest, or "auto": what is fastest;
-                default: `Engine.block`.
-            sampling: how tokens are chosen; default: greedy.
-            logprobs: give each token's log-probability and the alternatives, so many, in `Sequence.logprobs`.
-            grammar: GBNF that the text must keep to; end tokens come only where it is complete.
-            json_schema: JSON schema, as a dictionary or as text, that the text must be a value of; True: any.
-            stop: a string, or several, that end the answer, which then does not contain it. The tokens up to
-                the one that completes it are written and counted.
-            ignore_end: go on after end tokens (for measurements).
+            prompt: as for `encode`.
+            params: what is asked for; None: the defaults.
+            keywords: fields of Params, which go before those of `params`: `start(prompt, max_tokens=64)`.
 
-        Raises UsageError, naming the numbers, if the request does not fit the engine, ResourceError if the
-        prompt does not fit the context or no further answer can be taken.
+        Raises UsageError, naming the numbers, if the request does not fit the engine or makes no sense in
+        any, ResourceError if the prompt does not fit the context or no further answer can be taken.
         """
         parts = self._open()
         self._cancel_left()
-        chosen = sampling or Sampling()
-        width = self._width(self.block if block is None else block)
-        limit = self.n_ctx if max_tokens is None else _whole("max_tokens", max_tokens)
-        tokens, border = self._encode(prompt, raw=raw, template=template)
-        self._check_room(tokens)
-        strings = stop_strings(stop)
-        stops = self._prompter.control_tokens(strings) | (set() if ignore_end else self._ends)
-        try:
-            number = parts.session.add(
-                tokens,
-                max_tokens=min(limit, self.n_ctx),
-                block=width if isinstance(width, int) else 0,  # 0: chosen every round
-                stops=stops,
-                stop_strings=strings,
-                sampling=chosen.native(),
-                logprobs=_alternatives(logprobs, parts.model.n_vocab),
-                border=border,
-                grammar=requested(parts.model, grammar, json_schema),
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        sequence = Sequence(prompt=tuple(tokens), block=width if parts.drafter else 1, id=number)
-        self._sequences[number] = sequence
+        chosen = combined(params, keywords)
+        sequence = admit(parts, self._prompter, prompt, chosen, len(self._sequences))
+        self._sequences[sequence.id] = sequence
         return sequence
 
     def step(self) -> list[tuple[Sequence, Chunk]]:
@@ -252,13 +188,15 @@ class Engine:
         self._retire(sequence)
         return chunk
 
-    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Chunk]:
-        """Yield an answer as it grows, one chunk a round. Options as for `start`.
+    def stream(
+        self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
+    ) -> Iterator[Chunk]:
+        """Yield an answer as it grows, one chunk a round. Arguments as of `start`.
 
         Leaving the iteration early cancels the answer. Raises UsageError if the request's own settings leave
         no token to write.
         """
-        yield from self.follow(self.start(prompt, **options))
+        yield from self.follow(self.start(prompt, params, **keywords))
 
     def follow(self, sequence: Sequence) -> Generator[Chunk, None, None]:
         """Yield all of an answer that has been started, as `stream` does."""
@@ -280,9 +218,11 @@ class Engine:
         finally:
             self._leave(sequence)
 
-    def generate(self, prompt: Prompt, **options: Any) -> Sequence:
-        """Return a whole answer. Options as for `start`, errors as of `stream`."""
-        sequence = self.start(prompt, **options)
+    def generate(
+        self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
+    ) -> Sequence:
+        """Return a whole answer. Arguments as of `start`, errors as of `stream`."""
+        sequence = self.start(prompt, params, **keywords)
         try:
             while sequence.finish_reason is None:
                 self.step()
@@ -339,38 +279,6 @@ class Engine:
             raise UsageError(text)
         return self._parts
 
-    def _width(self, block: int | str) -> int | str:
-        parts = self._open()
-        if block == AUTO:
-            if parts.drafter and not parts.notebook:
-                text = 'block is "auto", but the engine was loaded for a fixed block; load it with block="auto"'
-                raise UsageError(text)
-            return AUTO if parts.drafter else 1
-        width = _whole("block", block)
-        if not 1 <= width <= parts.session.max_block:
-            text = f"block {width} is outside 1 to {parts.session.max_block}"
-            raise UsageError(text)
-        return width
-
-    def _check_room(self, tokens: list[int]) -> None:
-        n_vocab = self._open().model.n_vocab
-        for token in tokens:
-            if not 0 <= token < n_vocab:
-                text = f"token {token} is outside the vocabulary of {n_vocab}"
-                raise UsageError(text)
-        if len(tokens) >= self.n_ctx:
-            text = (
-                f"the prompt has {len(tokens)} tokens, the context holds {self.n_ctx} and one must be left "
-                "for the answer; raise the context (-c) or shorten the prompt"
-            )
-            raise ResourceError(text)
-        if self.free < 1:
-            text = (
-                f"{len(self._sequences)} answers are in progress and no more fit; wait for one to end, or "
-                "load with more `sequences`"
-            )
-            raise ResourceError(text)
-
     def _leave(self, sequence: Sequence) -> None:
         if self._parts is None:
             return
@@ -418,19 +326,3 @@ class Engine:
 def _raise_error(sequence: Sequence) -> None:
     if sequence.error is not None:
         raise UsageError(sequence.error)
-
-
-def _alternatives(count: object, n_vocab: int) -> int:
-    if count is None:
-        return -1
-    if isinstance(count, bool) or not 0 <= (wanted := _whole("logprobs", count)) <= n_vocab:
-        text = f"logprobs is {count!r}; expected a number of alternatives from 0 to {n_vocab}"
-        raise UsageError(text)
-    return wanted
-
-
-def _whole(name: str, value: object) -> int:
-    if not isinstance(value, Integral):
-        text = f"{name} is {value!r}; expected a whole number"
-        raise UsageError(text)
-    return int(value)

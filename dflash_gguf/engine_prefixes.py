@@ -13,7 +13,8 @@ from .errors import ModelError, ResourceError, UsageError
 from .prefix_file import Origin, read_prefix, write_prefix
 
 if TYPE_CHECKING:
-    from .engine import Engine, Prompt
+    from .engine import Engine
+    from .prompt import Prompt
 
 
 def save_prefix(

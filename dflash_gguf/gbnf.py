@@ -8,13 +8,12 @@ survive or would quietly take for something else.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ._native import core
 from .errors import UsageError
-from .json_schema import schema_to_gbnf
 
 if TYPE_CHECKING:
     from . import _core
@@ -56,21 +55,19 @@ class _Item:
     choices: list[list[_Item]] = field(default_factory=list)  # of a group
 
 
-def requested(
-    model: _core.Model, grammar: str | None, json_schema: Mapping[str, Any] | str | bool | None
-) -> _core.GrammarText:
-    """Return what a request's text must keep to, as the engine takes it; empty if it asks for nothing.
+def grammar_text(model: _core.Model, grammar: tuple[str, str] | None) -> _core.GrammarText:
+    """Return what a request's text must keep to, as the engine takes it; empty for None.
 
-    Raises UsageError for both at once, or if either is broken.
+    Args:
+        model: whose tokens it is for.
+        grammar: GBNF, and what to call it in errors.
+
+    Raises UsageError if it is broken.
     """
     native: type[_core.GrammarText] = core().GrammarText
-    if grammar is None and json_schema is None:
+    if grammar is None:
         return native()
-    if grammar is not None and json_schema is not None:
-        text = "both a grammar and a JSON schema are given; expected one of them"
-        raise UsageError(text)
-    name = "the grammar" if grammar is not None else "the JSON schema's grammar"
-    text = grammar if grammar is not None else schema_to_gbnf(json_schema)  # type: ignore[arg-type]
+    text, name = grammar
     found = check_grammar(text, model.n_vocab, lambda t: model.tokenize(t, False, True), name)
     return native(found.text, set(found.tokens), found.any_token)
 

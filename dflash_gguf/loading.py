@@ -13,12 +13,13 @@ from ._native import core
 from .calibration import Notebook, identity, learn, prefill_rows
 from .convert.target import read_target
 from .draft_family import make_drafter
-from .engine import AUTO, Engine, Parts
+from .engine import Engine, Parts
 from .errors import DflashError, ModelError, ResourceError, UsageError
 from .fitting import Fitted, fit, open_trial, parse_size, say
 from .gguf_file import GgufFile
 from .hardware import check_devices, default_threads, devices, gpu_layers
 from .pair import Draft, check_draft
+from .params import AUTO
 from .prefix_file import ModelFile, Origin
 from .simulation import Simulation
 from .sizes import (

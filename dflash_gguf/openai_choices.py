@@ -9,8 +9,9 @@ from collections import abc
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from .engine import Engine, Prompt
-    from .sequence import Sequence, TokenLogprobs
+    from .engine import Engine
+    from .prompt import Prompt
+    from .sequence import Chunk, Sequence, TokenLogprobs
 
 Shaped: TypeAlias = dict[str, Any]
 
@@ -27,6 +28,7 @@ class Shape(ABC):
         self._model = model or engine.name
         self._id = self.prefix + secrets.token_hex(16)
         self._created = int(time.time())
+        self._begun = False
 
     def envelope(self, kind: str) -> Shaped:
         """What every dictionary of the answer begins with."""
@@ -61,6 +63,20 @@ class Shape(ABC):
             "finish_reason": answer.finish_reason,
         }
         return self.envelope(self.kind) | {"choices": [choice]} | figures(answer)
+
+    def pieces(self, chunk: Chunk) -> list[Shaped]:
+        """A stream's dictionaries of what is new; each call's behind the last one's."""
+        made = [] if self._begun else self.beginning()
+        self._begun = True
+        if chunk.text or chunk.logprobs:
+            made.append(self.piece(self.text(chunk.text), chunk.logprobs))
+        if chunk.finish_reason is not None:
+            made.append(self.piece(self.text(None), (), chunk.finish_reason))
+        return made
+
+    def usage(self, answer: Sequence) -> Shaped:
+        """The last of a stream that asked for figures."""
+        return self.envelope(self.streamed) | {"choices": []} | figures(answer)
 
     def beginning(self) -> list[Shaped]:
         """Pieces before the first with text."""

@@ -2,7 +2,7 @@
 
 `Engine.create_chat_completion` and `Engine.create_completion` take that class's arguments with its defaults
 (temperature 0.2 and 0.8, top_k 40, top_p 0.95, min_p 0.05; `Engine.generate` is greedy instead) and return what
-it returns. What differs:
+it returns. An AsyncEngine's are awaited and do the same (openai_async.py). What differs:
 
 - A seed gives one text here, with a drafter or without, but not llama-cpp-python's text; without a seed each
   call draws one.
@@ -14,7 +14,7 @@ it returns. What differs:
 - Streams give them too, in a last piece without choices, with `stream_options={"include_usage": True}`.
 - `response_format` has OpenAI's form, `{"type": "json_schema", "json_schema": {"schema": ...}}`, or llama-cpp-python's,
   `{"type": "json_object", "schema": ...}`, where the schema may be left out.
-- `block` and `template` are `Engine.start`'s. Log-probabilities come with the bytes of each token.
+- `block` and `template` are those of Params. Log-probabilities come with the bytes of each token.
 - What the engine does not do (tools, mirostat, more than one choice, ...) is refused by name.
 """
 
@@ -23,15 +23,18 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from .errors import UsageError
-from .openai_choices import ChatShape, Shape, Shaped, TextShape, figures
+from .openai_choices import ChatShape, Shape, Shaped, TextShape
+from .params import Keywords, Params, combined
 from .sampling import Sampling
 from .stopping import Stop
 
 if TYPE_CHECKING:
-    from .engine import Engine, Prompt
+    from .engine import Engine
+    from .prompt import Prompt
     from .template import Message
 
 
@@ -123,12 +126,8 @@ def create_chat_completion(
     Raises UsageError for values out of range and for what this engine does not do, TypeError for unknown
     names, ResourceError if the conversation does not fit the context.
     """
-    call = _Call("create_chat_completion", settings, {"temperature": 0.2, "max_tokens": None})
-    alternatives = (call["top_logprobs"] or 0) if call["logprobs"] else None
-    options = call.options(logprobs=alternatives, template=call["template"])
-    return _answered(
-        engine, messages, options, ChatShape(engine, call["model"]), call, stream=stream
-    )
+    call = Call.chat(settings)
+    return _answered(engine, messages, call, ChatShape(engine, call.model), stream=stream)
 
 
 @overload
@@ -146,14 +145,47 @@ def create_completion(
 
     As `create_chat_completion`; 16 tokens unless `max_tokens` says otherwise.
     """
-    call = _Call("create_completion", settings, {"temperature": 0.8, "max_tokens": 16})
-    options = call.options(logprobs=call["logprobs"], raw=True)
-    return _answered(
-        engine, prompt, options, TextShape(engine, call["model"], prompt), call, stream=stream
-    )
+    call = Call.text(settings)
+    return _answered(engine, prompt, call, TextShape(engine, call.model, prompt), stream=stream)
 
 
-class _Call:
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a call asks for.
+
+    Attributes:
+        params: of the request.
+        model: a name to return; None: the target's.
+        include_usage: whether a stream ends with figures.
+
+    Made by `chat` and `text`, which raise UsageError for values out of range and for what this engine does
+    not do, TypeError for unknown names.
+    """
+
+    params: Params
+    model: str | None
+    include_usage: bool
+
+    @classmethod
+    def chat(cls, settings: Mapping[str, Any]) -> Call:
+        """Of `create_chat_completion`."""
+        given = _Given("create_chat_completion", settings, {"temperature": 0.2, "max_tokens": None})
+        alternatives = (given["top_logprobs"] or 0) if given["logprobs"] else None
+        return cls._of(given, given.params(logprobs=alternatives, template=given["template"]))
+
+    @classmethod
+    def text(cls, settings: Mapping[str, Any]) -> Call:
+        """Of `create_completion`."""
+        given = _Given("create_completion", settings, {"temperature": 0.8, "max_tokens": 16})
+        return cls._of(given, given.params(logprobs=given["logprobs"], raw=True))
+
+    @classmethod
+    def _of(cls, given: _Given, params: Params) -> Call:
+        usage = (given["stream_options"] or {}).get("include_usage")
+        return cls(params, given["model"], bool(usage))
+
+
+class _Given:
     """The settings of a call, checked; subscripted for one of them."""
 
     def __init__(self, function: str, given: Mapping[str, Any], defaults: Shaped) -> None:
@@ -174,23 +206,19 @@ class _Call:
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
-    @property
-    def include_usage(self) -> bool:
-        return bool((self["stream_options"] or {}).get("include_usage"))
-
-    def options(self, **more: Any) -> Shaped:
-        """Return them as `Engine.start` takes them."""
+    def params(self, **more: Unpack[Keywords]) -> Params:
+        """Return them as a request's."""
         limit = self["max_tokens"]
         unlimited = isinstance(limit, int) and limit < 1
-        return {
-            "max_tokens": None if unlimited else limit,
-            "stop": self["stop"],
-            "block": self["block"],
-            "grammar": getattr(self["grammar"], "_grammar", self["grammar"]),
-            "json_schema": _schema(self["response_format"]),
-            "sampling": self._sampling(),
-            **more,
-        }
+        shared = Params(
+            max_tokens=None if unlimited else limit,
+            stop=self["stop"],
+            block=self["block"],
+            grammar=getattr(self["grammar"], "_grammar", self["grammar"]),
+            json_schema=_schema(self["response_format"]),
+            sampling=self._sampling(),
+        )
+        return combined(shared, more)
 
     def _sampling(self) -> Sampling:
         settings = {name: self[name] for name in _SAME if self[name] is not None}
@@ -222,24 +250,17 @@ def _token(key: int | str) -> int | str:
 
 
 def _answered(
-    engine: Engine, prompt: Prompt, options: Shaped, shape: Shape, call: _Call, *, stream: bool
+    engine: Engine, prompt: Prompt, call: Call, shape: Shape, *, stream: bool
 ) -> Shaped | Iterator[Shaped]:
     if stream:
-        return _streamed(engine, prompt, options, shape, call)
-    return shape.whole(engine.generate(prompt, **options))
+        return _streamed(engine, prompt, call, shape)
+    return shape.whole(engine.generate(prompt, call.params))
 
 
-def _streamed(
-    engine: Engine, prompt: Prompt, options: Shaped, shape: Shape, call: _Call
-) -> Iterator[Shaped]:
-    answer = engine.start(prompt, **options)
+def _streamed(engine: Engine, prompt: Prompt, call: Call, shape: Shape) -> Iterator[Shaped]:
+    answer = engine.start(prompt, call.params)
     with closing(engine.follow(answer)) as chunks:
-        for i, chunk in enumerate(chunks):
-            if i == 0:
-                yield from shape.beginning()
-            if chunk.text or chunk.logprobs:
-                yield shape.piece(shape.text(chunk.text), chunk.logprobs)
-            if chunk.finish_reason is not None:
-                yield shape.piece(shape.text(None), (), chunk.finish_reason)
+        for chunk in chunks:
+            yield from shape.pieces(chunk)
     if call.include_usage:
-        yield shape.envelope(shape.streamed) | {"choices": []} | figures(answer)
+        yield shape.usage(answer)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import ModelError, UsageError
 from .said import Said
@@ -19,6 +20,9 @@ from .text import whole_characters
 
 if TYPE_CHECKING:
     from . import _core
+
+# text (one user message), a conversation, or token ids
+Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
 
 _MARKUP = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 _GUARDS = range(0xE000, 0xF900)  # private use: no text of the world needs all of them
@@ -79,6 +83,31 @@ class Prompter:
         )
         self._own = _Marks([text for text, _, own in special if not own and text in self._ids])
         self.template = self._read_template()
+
+    def read(
+        self, prompt: Prompt, *, raw: bool, template: Mapping[str, Any] | None
+    ) -> tuple[list[int], int]:
+        """Return a prompt's ids, and how many of them a later turn is likely to begin with (-1: unknown).
+
+        Args:
+            prompt: text, taken as one user message unless `raw`; messages with role and content; or ids.
+            raw: take text as it is, special tokens included.
+            template: arguments for the chat template.
+
+        Raises UsageError if it is none of these or the template refuses the messages.
+        """
+        if isinstance(prompt, str):
+            if raw or self.template is None:
+                return self.raw(prompt), -1
+            return self.bordered([{"role": "user", "content": prompt}], template)
+        if isinstance(prompt, bytes | Mapping) or not hasattr(prompt, "__iter__"):
+            text = f"the prompt is {type(prompt).__name__}; expected text, messages or token ids"
+            raise UsageError(text)
+        items: list[Any] = list(prompt)
+        ids = [int(item) for item in items if isinstance(item, Integral)]
+        if len(ids) == len(items):
+            return ids, -1
+        return self.bordered(items, template)
 
     def render(
         self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None

@@ -9,10 +9,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar, Unpack
 
 from .engine import Engine
 from .errors import UsageError
+from .params import Keywords, Params, combined
+from .prompt import Prompt
 from .sequence import Chunk, Sequence
 
 _T = TypeVar("_T")
@@ -84,16 +86,28 @@ class Worker:
             self.close()
             raise
 
-    def submit(self, *args: Any, **options: Any) -> Ticket:
-        """Queue a request; arguments as of `Engine.start`. Its errors are raised by the ticket."""
-        return self.deliver(None, *args, **options)
+    def submit(
+        self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
+    ) -> Ticket:
+        """Queue a request; arguments as of `Engine.start`.
 
-    def deliver(self, to: Callable[[Item], None] | None, *args: Any, **options: Any) -> Ticket:
+        Raises UsageError for what makes no sense in any engine; other errors are raised by the ticket.
+        """
+        return self.deliver(None, prompt, params, **keywords)
+
+    def deliver(
+        self,
+        to: Callable[[Item], None] | None,
+        prompt: Prompt,
+        params: Params | None = None,
+        **keywords: Unpack[Keywords],
+    ) -> Ticket:
         """Queue a request whose chunks and errors are handed to a function, in the worker's thread.
 
-        If the function raises, the request is cancelled.
+        If the function raises, the request is cancelled. Errors as of `submit`.
         """
-        ticket = Ticket(self, lambda engine: engine.start(*args, **options), to)
+        chosen = combined(params, keywords)
+        ticket = Ticket(self, lambda engine: engine.start(prompt, chosen), to)
         self._queue(lambda rounds, _engine: rounds.waiting.append(ticket))
         return ticket
 

@@ -193,10 +193,10 @@ def test_an_answer_ends_at_the_contexts_edge(engine: Engine, plain: Engine) -> N
         ({"max_tokens": -5}, "max_tokens is -5"),
         ({"max_tokens": 1.5}, "max_tokens is 1.5; expected a whole number"),
         ({"max_tokens": "9"}, "max_tokens is '9'; expected a whole number"),
-        ({"block": 0}, "block 0 is outside 1 to 8"),
+        ({"block": 0}, 'block is 0; expected "auto" or a whole number of at least 1'),
         ({"block": 9}, "block 9 is outside 1 to 8"),
-        ({"block": "wide"}, "block is 'wide'; expected a whole number"),
-        ({"block": -(2**31)}, "is outside 1 to 8"),
+        ({"block": "wide"}, "block is 'wide'; expected \"auto\" or a whole number"),
+        ({"block": -(2**31)}, 'expected "auto" or a whole number'),
     ],
 )
 def test_requests_that_make_no_sense_are_refused(
@@ -219,7 +219,7 @@ def test_a_misspelt_option_is_an_error(engine: Engine) -> None:
         with pytest.raises(TypeError, match="max_token"):
             method(PROMPT, max_token=5)  # type: ignore[operator]
     with pytest.raises(TypeError, match="max_token"):
-        next(engine.stream(PROMPT, max_token=5))
+        next(engine.stream(PROMPT, max_token=5))  # type: ignore[call-arg]
 
 
 def test_another_thread_is_refused(engine: Engine) -> None:

@@ -197,8 +197,9 @@ def run(
 
     Example: dflash-gguf run --target Qwen3.5-9B.gguf --draft draft.gguf -p "Why is the sky blue?"
     """
-    from ..chat import Turns, answer_once, chat, warn_without_template
+    from ..chat import answer_once, chat, warn_without_template
     from ..loading import Options
+    from ..params import Params
     from ..sampling import Sampling
     from ..terminal import say, show_notes
 
@@ -234,7 +235,7 @@ def run(
         devices=_names(device),
         draft_devices=_names(draft_device),
     )
-    turns = Turns(
+    params = Params(
         max_tokens=None if max_tokens < 0 else max_tokens,
         template={} if think is None else {"enable_thinking": think},
         sampling=Sampling(
@@ -253,17 +254,16 @@ def run(
         ),
         grammar=_grammar(grammar, grammar_file, json_schema),
         json_schema=json_schema,
-        stop=tuple(stop or ()),
-        quiet=quiet,
+        stop=stop,
     )
     with _open(target, drafter, options, quiet) as engine:
         for warning in engine.warnings:
             say(f"warning: {warning}")
         if prompt is None:
-            chat(engine, turns)
+            chat(engine, params, quiet=quiet)
             return
-        warn_without_template(engine, turns)
-        if answer_once(engine, prompt, turns).finish_reason == "cancelled":
+        warn_without_template(engine, quiet=quiet)
+        if answer_once(engine, prompt, params, quiet=quiet).finish_reason == "cancelled":
             raise typer.Exit(130)
 
 
