@@ -10,19 +10,26 @@
 namespace dflash {
 
 void bind_decisions(py::module_ & m) {
-    py::enum_<Finish>(m, "Finish")
+    py::native_enum<Finish>(m, "Finish", "enum.Enum")
         .value("none", Finish::none)
         .value("stop", Finish::stop)
         .value("length", Finish::length)
-        .value("failed", Finish::failed);
+        .value("failed", Finish::failed)
+        .finalize();
     m.def("plan_width", &plan_width, py::arg("block"), py::arg("remaining"));
-    m.def("argmax", [](const py::array_t<float, py::array::c_style | py::array::forcecast> & values) {
-        return argmax(values.data(), static_cast<int>(values.size()));
-    });
-    m.def("accept_greedy", [](const std::vector<Token> & drafted, const std::function<Token(int)> & choose) {
-        const Accepted taken = accept_greedy(drafted, choose);
-        return py::make_tuple(taken.count, taken.bonus);
-    });
+    m.def(
+        "argmax",
+        [](const py::array_t<float, py::array::c_style | py::array::forcecast> & values) {
+            return argmax(values.data(), static_cast<int>(values.size()));
+        },
+        py::arg("values"));
+    m.def(
+        "accept_greedy",
+        [](const std::vector<Token> & drafted, const std::function<Token(int)> & choose) {
+            const Accepted taken = accept_greedy(drafted, choose);
+            return py::make_tuple(taken.count, taken.bonus);
+        },
+        py::arg("drafted"), py::arg("choose"));
     m.def("survivors", &survivors, py::arg("survival"), py::arg("u"), py::arg("drafted"));
     m.def(
         "later_cells",
@@ -63,11 +70,13 @@ void bind_decisions(py::module_ & m) {
         },
         py::arg("rows"), py::arg("top_k"), py::arg("n_vocab"),
         "The best way through a lattice [1 + positions, stride], and its confidences.");
-    m.def("cut_output",
-          [](const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops) {
-              const Cut cut = cut_output(tokens, remaining, stops);
-              return py::make_tuple(cut.keep, cut.finish);
-          });
+    m.def(
+        "cut_output",
+        [](const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops) {
+            const Cut cut = cut_output(tokens, remaining, stops);
+            return py::make_tuple(cut.keep, cut.finish);
+        },
+        py::arg("tokens"), py::arg("remaining"), py::arg("stops"));
     py::class_<StopStrings>(m, "StopStrings")
         .def(py::init<const std::vector<std::string> &>(), py::arg("strings"))
         .def(

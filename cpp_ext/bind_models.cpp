@@ -133,7 +133,7 @@ void bind_models(py::module_ & m) {
                  }
                  return tokens;
              })
-        .def("meta", &Model::meta)
+        .def("meta", &Model::meta, py::arg("key"))
         .def("tokenize", &Model::tokenize, py::arg("text"), py::arg("add_special"), py::arg("parse_special"))
         .def(
             "piece",

@@ -7,9 +7,10 @@
 namespace dflash {
 
 void bind_sampling(py::module_ & m) {
-    py::enum_<DraftSampling>(m, "DraftSampling")
+    py::native_enum<DraftSampling>(m, "DraftSampling", "enum.Enum")
         .value("gumbel", DraftSampling::gumbel)
-        .value("rejection", DraftSampling::rejection);
+        .value("rejection", DraftSampling::rejection)
+        .finalize();
     py::class_<Sampling>(m, "Sampling")
         .def(py::init<>())
         .def_readwrite("temperature", &Sampling::temperature)

@@ -100,7 +100,9 @@ void bind_session(py::module_ & m) {
             "held", [](const Session & session, llama_seq_id id) { return py::bytes(session.held(id)); },
             py::arg("id"))
         .def("remove", &Session::remove, py::arg("id"))
-        .def("counters", [](const Session & session, llama_seq_id id) { return session.counters(id); })
+        .def(
+            "counters", [](const Session & session, llama_seq_id id) { return session.counters(id); },
+            py::arg("id"))
         .def(
             "copy_prefix",
             [](Session & session, const std::vector<Token> & tokens) {

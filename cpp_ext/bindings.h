@@ -2,6 +2,7 @@
 // elsewhere.
 #pragma once
 
+#include <pybind11/native_enum.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .asynchronous import AsyncEngine
     from .engine import Engine
     from .errors import ConvertError, DflashError, ModelError, ResourceError, UsageError
-    from .loading import Options, load
+    from .loading import load
+    from .options import Options
     from .params import Params
     from .sampling import Sampling
     from .sequence import Chunk, Sequence, TokenLogprobs
@@ -55,7 +56,7 @@ _HOMES = {
     "TokenLogprobs": "sequence",
     "Worker": "worker",
     "load": "loading",
-    "Options": "loading",
+    "Options": "options",
     "Params": "params",
 }
 

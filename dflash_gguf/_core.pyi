@@ -1,9 +1,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
+
+# Final: not to be assigned from Python; the engine may well change it
 
 def missing_symbols() -> list[str]: ...
 def capture_log(verbosity: int) -> None: ...
@@ -52,7 +55,7 @@ def reusable_prefix(
 def cut_output(tokens: Sequence[int], remaining: int, stops: set[int]) -> tuple[int, Finish]: ...
 
 class StopStrings:
-    held: bytes
+    held: Final[bytes]
     def __init__(self, strings: Sequence[str | bytes]) -> None: ...
     def read(self, bytes: bytes) -> tuple[bytes, bool]: ...
 
@@ -82,6 +85,7 @@ class Sampling:
     bias: list[tuple[int, float]]
     seed: int
     draft: DraftSampling
+    def __init__(self) -> None: ...
 
 class Distribution:
     @staticmethod
@@ -112,25 +116,25 @@ class Finish(Enum):
     failed = 3
 
 class Device:
-    name: str
-    description: str
-    backend: str
-    kind: str
-    memory_free: int
-    memory_total: int
+    name: Final[str]
+    description: Final[str]
+    backend: Final[str]
+    kind: Final[str]
+    memory_free: Final[int]
+    memory_total: Final[int]
 
 class Model:
-    arch: str
-    description: str
-    n_vocab: int
-    n_embd: int
-    n_layer: int
-    n_ctx_train: int
-    has_state: bool
-    taps: list[int]
-    end_tokens: list[int]
-    bos: int
-    eos: int
+    arch: Final[str]
+    description: Final[str]
+    n_vocab: Final[int]
+    n_embd: Final[int]
+    n_layer: Final[int]
+    n_ctx_train: Final[int]
+    has_state: Final[bool]
+    taps: Final[list[int]]
+    end_tokens: Final[list[int]]
+    bos: Final[int]
+    eos: Final[int]
     def __init__(
         self,
         path: str,
@@ -145,32 +149,32 @@ class Model:
     def piece(self, token: int, special: bool = False) -> bytes: ...
 
 class Vocabulary:
-    n_vocab: int
+    n_vocab: Final[int]
     def __init__(self, path: str) -> None: ...
     def tokenize(self, text: str) -> list[int]: ...
 
 class BufferUse:
-    place: str
-    weights: int
-    mapped: int
-    caches: int
-    compute: int
+    place: Final[str]
+    weights: Final[int]
+    mapped: Final[int]
+    caches: Final[int]
+    compute: Final[int]
 
 class ContextUse:
-    buffers: list[BufferUse]
-    books: int
-    cells: int
+    buffers: Final[list[BufferUse]]
+    books: Final[int]
+    cells: Final[int]
 
 def own_memory() -> int: ...
 
 class MemoryTrial:
-    n_ctx_train: int
-    n_vocab: int
-    n_embd: int
-    has_state: bool
-    n_taps: int
-    headers: int
-    state: list[BufferUse]
+    n_ctx_train: Final[int]
+    n_vocab: Final[int]
+    n_embd: Final[int]
+    has_state: Final[bool]
+    n_taps: Final[int]
+    headers: Final[int]
+    state: Final[list[BufferUse]]
     def __init__(self, target: str, layers: int, devices: Sequence[str]) -> None: ...
     def open_draft(self, draft: str, layers: int, devices: Sequence[str]) -> None: ...
     def keeps_snapshots(self) -> bool: ...
@@ -192,10 +196,11 @@ class ContextParams:
     type_v: int
     type_kv: int
     flash_attn: int
+    def __init__(self) -> None: ...
 
 class Context:
-    n_rollback: int
-    buffers: list[BufferUse]
+    n_rollback: Final[int]
+    buffers: Final[list[BufferUse]]
     def __init__(self, model: Model, params: ContextParams) -> None: ...
     def truncate(self, seq: int, pos: int) -> None: ...
     def evaluate(self, tokens: Sequence[int], pos: int, seq: int = 0) -> NDArray[np.float32]: ...
@@ -213,8 +218,8 @@ def bare_rounds(
 ) -> list[tuple[int, int, int, int]]: ...
 
 class Target:
-    depth: int
-    sequences: int
+    depth: Final[int]
+    sequences: Final[int]
     def __init__(self, context: Context, taps: Sequence[int]) -> None: ...
     def reshape(self, n_rollback: int) -> None: ...
     def features(self, tap: int, rows: int) -> NDArray[np.float32]: ...
@@ -238,6 +243,14 @@ class ModelDrafter(Drafter):
     def block_logits(self, seq: int, pos: int, anchor: int, count: int) -> NDArray[np.float32]: ...
 
 class LatticeDrafter(ModelDrafter):
+    def __init__(
+        self,
+        model: Model,
+        params: ContextParams,
+        target: Context,
+        mask: int,
+        causal: Sequence[bool],
+    ) -> None: ...
     def lattice(self, seq: int, pos: int, anchor: int, count: int) -> NDArray[np.float32]: ...
 
 class DsparkDrafter(ModelDrafter):
@@ -265,43 +278,43 @@ class SimulatedDrafter(Drafter):
     ) -> None: ...
 
 class Counters:
-    prompt_tokens: int
-    reused_tokens: int
-    injected: int
-    emitted: int
-    rounds: int
-    drafting_rounds: int
-    drafted: int
-    accepted: int
-    drafted_at: list[int]
-    accepted_at: list[int]
-    prefill_ns: int
-    first_token_ns: int
-    last_token_ns: int
+    prompt_tokens: Final[int]
+    reused_tokens: Final[int]
+    injected: Final[int]
+    emitted: Final[int]
+    rounds: Final[int]
+    drafting_rounds: Final[int]
+    drafted: Final[int]
+    accepted: Final[int]
+    drafted_at: Final[list[int]]
+    accepted_at: Final[list[int]]
+    prefill_ns: Final[int]
+    first_token_ns: Final[int]
+    last_token_ns: Final[int]
 
 class Times:
-    total: int
-    prefill: int
-    draft: int
-    verify: int
-    inject: int
-    rollback: int
+    total: Final[int]
+    prefill: Final[int]
+    draft: Final[int]
+    verify: Final[int]
+    inject: Final[int]
+    rollback: Final[int]
 
 class Output:
-    id: int
-    tokens: list[int]
-    finish: Finish
-    problem: str
-    logprobs: list[tuple[float, list[tuple[int, float]]]]
-    text: bytes
+    id: Final[int]
+    tokens: Final[list[int]]
+    finish: Final[Finish]
+    problem: Final[str]
+    logprobs: Final[list[tuple[float, list[tuple[int, float]]]]]
+    text: Final[bytes]
 
 class KeptPrefix:
-    tokens: list[int]
-    target: bytes
-    draft: bytes
-    fed: int
-    least_cut: int
-    points: list[tuple[int, bytes, bytes]]
+    tokens: Final[list[int]]
+    target: Final[bytes]
+    draft: Final[bytes]
+    fed: Final[int]
+    least_cut: Final[int]
+    points: Final[list[tuple[int, bytes, bytes]]]
     def __init__(
         self,
         tokens: Sequence[int],
@@ -316,10 +329,10 @@ class GrammarText:
     def __init__(self, gbnf: str = "", tokens: set[int] = ..., any_token: bool = False) -> None: ...
 
 class Order:
-    width: int
-    probe: int
-    depth: int
-    features: bool
+    width: Final[int]
+    probe: Final[int]
+    depth: Final[int]
+    features: Final[bool]
 
 class Controller:
     def __init__(
@@ -360,16 +373,16 @@ class Controller:
     ) -> list[tuple[int, float, float, float]]: ...
 
 class Session:
-    n_ctx: int
-    max_block: int
-    draft_failure: str
-    shift_failure: str
-    depth: int
+    n_ctx: Final[int]
+    max_block: Final[int]
+    draft_failure: Final[str]
+    shift_failure: Final[str]
+    depth: Final[int]
     prefill_rows: int
-    outcomes: list[tuple[float, float]]
-    times: Times
-    kept_bytes: int
-    prefix_memory: int
+    outcomes: Final[list[tuple[float, float]]]
+    times: Final[Times]
+    kept_bytes: Final[int]
+    prefix_memory: Final[int]
     def __init__(
         self,
         target: Target,

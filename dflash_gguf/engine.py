@@ -237,7 +237,11 @@ class Engine:
     save_prefix = engine_prefixes.save_prefix
     restore_prefix = engine_prefixes.restore_prefix
     forget_prefixes = engine_prefixes.forget_prefixes
-    kept_bytes = property(engine_prefixes.kept_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Host memory that states of kept texts take now, in bytes; at most `Options.prefix_memory`."""
+        return self._open().session.kept_bytes
 
     def times(self) -> dict[str, float]:
         """Seconds by stage since the engine was loaded.

@@ -80,11 +80,6 @@ def forget_prefixes(engine: Engine) -> None:
     engine._open().session.forget_prefixes()
 
 
-def kept_bytes(engine: Engine) -> int:
-    """Host memory that states of kept texts take now, in bytes; at most `Options.prefix_memory`."""
-    return engine._open().session.kept_bytes
-
-
 def _keeping(engine: Engine) -> Origin:
     parts = engine._open()
     if parts.session.prefix_memory == 0:

@@ -19,7 +19,7 @@ from .sizes import Sizes
 
 if TYPE_CHECKING:
     from . import _core
-    from .loading import Options
+    from .options import Options
 
 _log = logging.getLogger(__name__)
 

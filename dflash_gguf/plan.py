@@ -15,7 +15,7 @@ from .sizes import Sizes, anchor_params, draft_params, target_params
 
 if TYPE_CHECKING:
     from . import _core
-    from .loading import Options
+    from .options import Options
 
 HOST = "host"
 CELL = 48  # llama.cpp's notes on a position: its place, its shift and a bit per sequence

@@ -96,7 +96,7 @@ class Sampling:
             if name not in {"logit_bias", "draft_sampling"}:
                 setattr(made, _NATIVE.get(name, name), getattr(self, name))
         made.bias = [(int(token), float(value)) for token, value in self.logit_bias.items()]
-        made.draft = core().DraftSampling.__members__[self.draft_sampling]
+        made.draft = core().DraftSampling[self.draft_sampling]
         return made
 
 

@@ -11,7 +11,7 @@ from .hardware import default_threads
 
 if TYPE_CHECKING:
     from . import _core
-    from .loading import Options
+    from .options import Options
 
 # ggml_type of the caches that llama.cpp's tools offer
 KV_TYPES = {

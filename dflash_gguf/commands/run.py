@@ -12,7 +12,7 @@ from . import _limits
 
 if TYPE_CHECKING:
     from ..engine import Engine
-    from ..loading import Options
+    from ..options import Options
 
 
 def run(
@@ -198,7 +198,7 @@ def run(
     Example: dflash-gguf run --target Qwen3.5-9B.gguf --draft draft.gguf -p "Why is the sky blue?"
     """
     from ..chat import answer_once, chat, warn_without_template
-    from ..loading import Options
+    from ..options import Options
     from ..params import Params
     from ..sampling import Sampling
     from ..terminal import say, show_notes
