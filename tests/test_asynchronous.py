@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -205,6 +206,49 @@ def test_one_engine_serves_several_event_loops(dense: Pair) -> None:
 
     assert asyncio.run(asyncio.wait_for(idle(), WAIT))
     asyncio.run(engine.close())
+
+
+def test_opening_twice_at_once_loads_once(dense: Pair) -> None:
+    load, loads = opener(dense), list[int]()
+
+    def counted() -> dflash_gguf.Engine:
+        loads.append(1)
+        return load()
+
+    async def main() -> None:
+        engine = AsyncEngine(counted)
+        await asyncio.gather(engine.open(), engine.open(), engine.open())
+        assert (await engine.generate(PROMPT, max_tokens=2, ignore_end=True)).tokens
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert loads == [1]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_closing_while_it_is_opened_leaves_nothing_open(dense: Pair, cancelled: bool) -> None:
+    load, loading = opener(dense), threading.Event()
+    opened: list[dflash_gguf.Engine] = []
+
+    def slow() -> dflash_gguf.Engine:
+        loading.set()
+        opened.append(load())
+        return opened[-1]
+
+    async def main() -> None:
+        engine = AsyncEngine(slow)
+        opening = asyncio.create_task(engine.open())
+        await asyncio.to_thread(loading.wait)
+        if cancelled:
+            opening.cancel()
+        await engine.close()
+        with pytest.raises(UsageError, match="the engine is closed"):
+            await engine.generate(PROMPT)
+        await asyncio.gather(opening, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    with pytest.raises(UsageError, match="the engine is closed"):
+        _ = opened[0].n_ctx
 
 
 def test_an_engine_that_is_not_open_says_so(tmp_path: Any) -> None:

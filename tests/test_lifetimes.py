@@ -183,7 +183,10 @@ choose = random.Random(seed)
 
 async def read(engine, chunks):
     try:
-        async for _ in engine.stream([1] * choose.choice([1, 300, 600]), ignore_end=True):
+        stream = engine.stream([1] * choose.choice([1, 300, 600]), ignore_end=True)
+        if choose.random() < 0.4:
+            stream = await engine.create_chat_completion([{"role": "user", "content": "hi"}], stream=True)
+        async for _ in stream:
             chunks -= 1
             if chunks == 0:
                 break
@@ -210,12 +213,62 @@ for _ in range(3):
 print("fine")
 """
 
+LOOPS = """
+import asyncio, gc, random, sys
+import dflash_gguf
+from dflash_gguf import AsyncEngine, DflashError
+target, draft, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+choose = random.Random(seed)
+TURNS = [{"role": "user", "content": "hi"}]
+
+def load():
+    return dflash_gguf.load(target, draft, threads=1, context=512, sequences=2)
+
+def stream(loop, engine):
+    if choose.random() < 0.5:
+        return engine.stream([1] * choose.choice([1, 300]), ignore_end=True)
+    return loop.run_until_complete(engine.create_chat_completion(TURNS, stream=True))
+
+loop, engines, streams = asyncio.new_event_loop(), [], []  # each stream with the loop it was begun in
+for _ in range(90):
+    what = choose.randrange(11)
+    try:
+        if what == 0 and len(engines) < 2:
+            engines.append(AsyncEngine(load))
+            loop.run_until_complete(engines[-1].open())
+        elif what in (1, 2) and engines:
+            streams.append((loop, stream(loop, choose.choice(engines))))
+            loop.run_until_complete(anext(streams[-1][1]))
+        elif what in (3, 4) and streams:
+            own, begun = choose.choice(streams)
+            if not own.is_closed():
+                own.run_until_complete(anext(begun, None))
+        elif what == 5 and streams:
+            del streams[choose.randrange(len(streams))]
+        elif what == 6 and streams:
+            own, begun = streams.pop(choose.randrange(len(streams)))
+            if not own.is_closed():
+                own.run_until_complete(begun.aclose())
+        elif what == 7:
+            loop.close()  # with whatever is open in it
+            loop = asyncio.new_event_loop()
+        elif what == 8 and engines:
+            loop.run_until_complete(choose.choice(engines).close())
+        elif what == 9 and engines:
+            del engines[choose.randrange(len(engines))]
+        else:
+            gc.collect()
+    except DflashError:
+        pass
+print("fine")
+"""
+
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     "code",
-    [NATIVE, ENGINES, GENERATORS, WORKERS, COROUTINES],
-    ids=["native", "engines", "generators", "workers", "coroutines"],
+    [NATIVE, ENGINES, GENERATORS, WORKERS, COROUTINES, LOOPS],
+    ids=["native", "engines", "generators", "workers", "coroutines", "loops"],
 )
 def test_nothing_crashes(pair: Pair, tmp_path: Path, code: str, seed: int) -> None:
     result = subprocess.run(
