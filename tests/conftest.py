@@ -16,9 +16,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from .support.random_pairs import Pair, make_pair
 from .support.tiny import Tiny
+
+# a test that waits for a busy machine is no slow test
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
