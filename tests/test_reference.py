@@ -6,7 +6,6 @@ last test plants the usual ones and sees each found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from dflash_gguf._native import core
 from dflash_gguf.pair import check_pair
 
+from .support.planted import CONFIG_FAULTS
 from .support.tiny import BLOCK, Tiny
 
 MASKS = [("trained", None), ("bidirectional", False), ("causal", True)]
@@ -114,41 +114,9 @@ def test_tapped_features_equal_pytorchs(tiny: Tiny) -> None:
         assert ((found * wanted).sum(axis=1) / lengths).min() > 0.9999
 
 
-def _taps(by: int) -> Callable[[dict[str, Any]], None]:
-    def change(config: dict[str, Any]) -> None:
-        # the converter refuses a tap that cannot be read: the last one stays where it is
-        last = config["num_target_layers"] - 2
-        section = config["dflash_config"]
-        section["target_layer_ids"] = [min(tap + by, last) for tap in section["target_layer_ids"]]
-
-    return change
-
-
-def _rope(config: dict[str, Any]) -> None:
-    section = config.get("rope_parameters", config)
-    section["rope_theta"] *= 10
-
-
-def _mask(config: dict[str, Any]) -> None:
-    config["dflash_config"]["mask_token_id"] += 1
-
-
-def _window(config: dict[str, Any]) -> None:
-    config["use_sliding_window"] = False
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(_taps(1), id="taps+1"),
-        pytest.param(_taps(-1), id="taps-1"),
-        pytest.param(_rope, id="rope-base-x10"),
-        pytest.param(_mask, id="mask-id+1"),
-        pytest.param(_window, id="window-removed"),
-    ],
-)
-def test_planted_faults_are_seen(tiny: Tiny, fault: Callable[[dict[str, Any]], None]) -> None:
-    draft = tiny.draft("f32", fault)
+@pytest.mark.parametrize("fault", CONFIG_FAULTS)
+def test_planted_faults_are_seen(tiny: Tiny, fault: str) -> None:  # P8
+    draft = CONFIG_FAULTS[fault](tiny)
     found = compare(tiny, Probe(tiny.target_f32, draft, causal=False, kv=0), "bidirectional")
     print(found)
     assert found.cosine < 0.9999

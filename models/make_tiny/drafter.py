@@ -11,10 +11,13 @@ Shapes: B texts, L context rows, A anchors, S block rows, T taps, D hidden size.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 MASKS = ("trained", "bidirectional", "causal")
@@ -157,6 +160,13 @@ class Drafter(nn.Module):
         for kind, layer in zip(self.config["layer_types"], self.layers, strict=True):
             x = layer(x, context, rotate, masks[kind])
         return self.norm(x).unflatten(1, (count, size))
+
+
+def read_drafter(folder: Path) -> Drafter:
+    """The drafter in f32 of a folder with config.json and model.safetensors."""
+    drafter = Drafter(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    drafter.load_state_dict(load_file(folder / "model.safetensors"))
+    return drafter.float().eval().requires_grad_(False)
 
 
 def block_mask(

@@ -106,6 +106,7 @@ def make_reference(
     chosen = choose_taps(kinds)
     blocks = choose_blocks(texts, chosen)
     lengths = np.cumsum([0] + [len(t.ids) for t in texts])
+    tables = target.model.embed_tokens.weight, target.lm_head.weight
     arrays = {
         "ids": torch.cat([t.ids for t in texts]).numpy().astype(np.int16),
         "text_start": lengths.astype(np.int32),
@@ -121,12 +122,12 @@ def make_reference(
     for masking in MASKS:
         counts = []
         for text, places in zip(texts, anchors, strict=True):
-            drafts = draft_logits(drafter, target, text.ids, text.taps, places, masking).argmax(-1)
+            drafts = draft_logits(drafter, tables, text.ids, text.taps, places, masking).argmax(-1)
             counts.append(accepted_counts(drafts, text.ids, places))
         arrays[f"accept_{masking}"] = torch.cat(counts).numpy().astype(np.int8)
         rows = [
             draft_logits(
-                drafter, target, texts[i].ids, texts[i].taps, torch.tensor([anchor]), masking
+                drafter, tables, texts[i].ids, texts[i].taps, torch.tensor([anchor]), masking
             )
             for i, anchor in blocks
         ]
