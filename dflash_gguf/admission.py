@@ -16,17 +16,14 @@ from .sequence import Sequence
 if TYPE_CHECKING:
     from .engine import Parts
     from .params import Params
-    from .prompt import Prompt, Prompter
+    from .prompt import Prompt
 
 
-def admit(
-    parts: Parts, prompter: Prompter, prompt: Prompt, params: Params, in_progress: int
-) -> Sequence:
+def admit(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Sequence:
     """Queue a request in the session and return it, with the session's number for it as its id.
 
     Args:
         parts: of the engine.
-        prompter: of its target.
         prompt: text, messages or ids.
         params: what is asked for.
         in_progress: answers that take room in the contexts now.
@@ -36,7 +33,7 @@ def admit(
     """
     session = parts.session
     width = _width(parts, params.block)
-    tokens, border = prompter.read(prompt, raw=params.raw, template=params.template)
+    tokens, border = parts.prompter.read(prompt, raw=params.raw, template=params.template)
     _check_room(parts, tokens, in_progress)
     strings = list(params.stop or ())
     ends = set() if params.ignore_end else set(parts.model.end_tokens)
@@ -45,7 +42,7 @@ def admit(
             tokens,
             max_tokens=min(_limit(params, session.n_ctx), session.n_ctx),
             block=width if isinstance(width, int) else 0,  # 0: chosen every round
-            stops=prompter.control_tokens(strings) | ends,
+            stops=parts.prompter.control_tokens(strings) | ends,
             stop_strings=strings,
             sampling=(params.sampling or Sampling()).native(),
             logprobs=_alternatives(params.logprobs, parts.model.n_vocab),

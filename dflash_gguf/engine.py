@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import abc, deque
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from . import engine_prefixes, openai_shape
@@ -47,6 +47,10 @@ class Parts:
     simulated: bool = False
     origin: Origin | None = None  # which files and what contexts, for saved prefixes
     notebook: Notebook | None = None
+    prompter: Prompter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prompter = Prompter(self.model)
 
 
 class Engine:
@@ -63,7 +67,6 @@ class Engine:
     def __init__(self, parts: Parts) -> None:
         self._parts: Parts | None = parts
         self._owner = threading.get_ident()
-        self._prompter = Prompter(parts.model)
         self._ends = frozenset(parts.model.end_tokens)
         self._sequences: dict[int, Sequence] = {}
         self._left: deque[Sequence] = deque()
@@ -89,7 +92,7 @@ class Engine:
     @property
     def has_chat_template(self) -> bool:
         """Whether conversations can be rendered; without, prompts are plain text."""
-        return self._prompter.template is not None
+        return self._open().prompter.template is not None
 
     @property
     def busy(self) -> bool:
@@ -113,8 +116,7 @@ class Engine:
 
         Raises UsageError if it is none of these or the template refuses the messages.
         """
-        self._open()
-        return self._prompter.read(prompt, raw=raw, template=template)[0]
+        return self._open().prompter.read(prompt, raw=raw, template=template)[0]
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return what a token spells, which may be a part of a character; of markup nothing, unless `special`.
@@ -134,8 +136,7 @@ class Engine:
 
         Raises UsageError if there is no template or it refuses the messages.
         """
-        self._open()
-        return self._prompter.render(messages, template)
+        return self._open().prompter.render(messages, template)
 
     def start(
         self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
@@ -153,7 +154,7 @@ class Engine:
         parts = self._open()
         self._cancel_left()
         chosen = combined(params, keywords)
-        sequence = admit(parts, self._prompter, prompt, chosen, len(self._sequences))
+        sequence = admit(parts, prompt, chosen, len(self._sequences))
         self._sequences[sequence.id] = sequence
         return sequence
 
@@ -316,7 +317,7 @@ class Engine:
         del self._sequences[sequence.id]
         shown = [token for token in sequence.tokens if token not in self._ends]
         data = b"".join(parts.model.piece(token) for token in shown)
-        self._prompter.said.remember(sequence.text, shown, data)
+        parts.prompter.said.remember(sequence.text, shown, data)
 
     def _note_draft_failure(self, session: _core.Session) -> None:
         text = f"drafting stopped, plain decoding goes on: {session.draft_failure}"
