@@ -15,7 +15,8 @@ void bind_memory(py::module_ & m) {
     py::class_<ContextUse>(m, "ContextUse")
         .def_readonly("buffers", &ContextUse::buffers)
         .def_readonly("books", &ContextUse::books)
-        .def_readonly("cells", &ContextUse::cells);
+        .def_readonly("cells", &ContextUse::cells)
+        .def_readonly("graphs", &ContextUse::graphs);
     m.def("own_memory", &own_memory, "Bytes of this process that are no file's pages; -1 if unknown.");
     py::class_<MemoryTrial>(m, "MemoryTrial")
         .def(py::init([](const std::string & target, int layers, Names devices) {

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <mutex>
 
@@ -15,8 +17,15 @@ std::atomic<int> level{0};
 std::mutex guard;
 std::deque<std::string> errors;
 constexpr size_t kept = 8;
+std::atomic<size_t> graph_nodes{0};
 
 void on_log(ggml_log_level severity, const char * text, void * /*user_data*/) {
+    if (severity == GGML_LOG_LEVEL_DEBUG) { // "sched_reserve: max_nodes = 1024"
+        const char * found = std::strstr(text, "max_nodes = ");
+        if (found != nullptr) {
+            graph_nodes = std::strtoul(found + std::strlen("max_nodes = "), nullptr, 10);
+        }
+    }
     if (severity == GGML_LOG_LEVEL_ERROR) {
         std::string line(text);
         while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) {
@@ -53,6 +62,10 @@ std::string last_errors() {
         joined += (joined.empty() ? "" : "; ") + line;
     }
     return joined;
+}
+
+size_t last_graph_nodes() {
+    return graph_nodes;
 }
 
 } // namespace dflash

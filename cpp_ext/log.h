@@ -1,6 +1,7 @@
 // llama.cpp's log: silent by default, its last errors kept for our own messages.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace dflash {
@@ -13,5 +14,8 @@ void clear_errors();
 
 // The error lines logged since clear_errors(), joined by "; ", without trailing newlines.
 std::string last_errors();
+
+// The most nodes that a graph of the context made last may have, as llama.cpp logs it; 0: it did not.
+size_t last_graph_nodes();
 
 } // namespace dflash

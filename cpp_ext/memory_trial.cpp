@@ -2,6 +2,7 @@
 
 #include "ggml-backend.h"
 #include "llama_ext.h"
+#include "log.h"
 
 #include <algorithm>
 #include <fstream>
@@ -67,8 +68,32 @@ std::vector<BufferUse> buffers_of(const Context & context) {
 
 namespace {
 
+// What has been allocated and not freed, whether it was written to or not; -1 where nothing tells.
+std::int64_t allocated() {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+#else
+    return -1;
+#endif
+}
+
 std::int64_t grown(std::int64_t before) {
-    return before < 0 ? -1 : std::max<std::int64_t>(own_memory() - before, 0);
+    return before < 0 ? -1 : std::max<std::int64_t>(allocated() - before, 0);
+}
+
+// Of a context's notes for splitting graphs between devices only the beginnings are ever written to: room for
+// 30 copies of inputs before and behind every node, and four arrays of as many ids. Those come zeroed, which
+// writes to them or not, as the allocator happens to have the memory. Half is
+// counted. (ggml_backend_sched_new)
+std::int64_t never_written(size_t nodes) {
+    if (nodes == 0) {
+        return 0;
+    }
+    const size_t copies = 60 * nodes;
+    const size_t room = copies * sizeof(ggml_tensor) + ggml_graph_overhead_custom(nodes, false);
+    const size_t ids = 4 * sizeof(int) * (nodes + copies);
+    return static_cast<std::int64_t>(room + ids / 2);
 }
 
 // A used cell is in a set of cells and in its sequence's map of positions: a node of 48 bytes in each.
@@ -78,17 +103,23 @@ std::uint64_t growth(const Context & context) {
     return nodes * caches * llama_n_ctx(context.get());
 }
 
+// llama.cpp keeps the last graph with outputs and the last one without, each with room for the most nodes.
+std::uint64_t graphs_of_last_context() {
+    const size_t nodes = last_graph_nodes();
+    return nodes == 0 ? 0 : 2 * (ggml_tensor_overhead() * nodes + ggml_graph_overhead_custom(nodes, false));
+}
+
 } // namespace
 
 MemoryTrial::MemoryTrial(const std::string & target, const ModelParams & params) {
-    const std::int64_t before = own_memory();
+    const std::int64_t before = allocated();
     target_ = header(target, params);
     headers_ = grown(before);
     state_ = measure_state();
 }
 
 void MemoryTrial::open_draft(const std::string & draft, const ModelParams & params) {
-    const std::int64_t before = own_memory();
+    const std::int64_t before = allocated();
     draft_ = header(draft, params);
     headers_ = headers_ < 0 ? -1 : headers_ + grown(before);
 }
@@ -119,15 +150,16 @@ bool MemoryTrial::keeps_snapshots() const {
 }
 
 ContextUse MemoryTrial::target(const ContextParams & params) const {
-    const std::int64_t before = own_memory();
+    const std::int64_t before = allocated();
     const Context context(target_, params);
-    std::int64_t books = grown(before);
+    std::int64_t books = grown(before) - never_written(last_graph_nodes());
     for (const BufferUse & use : state_) {
         if (use.place == "host") { // states are really there
             books -= static_cast<std::int64_t>(use.caches) * params.n_seq * (1 + context.n_rollback());
         }
     }
-    return {buffers_of(context), before < 0 ? -1 : std::max<std::int64_t>(books, 0), growth(context)};
+    return {buffers_of(context), before < 0 ? -1 : std::max<std::int64_t>(books, 0), growth(context),
+            graphs_of_last_context()};
 }
 
 ContextUse MemoryTrial::draft(const ContextParams & params) const {
@@ -137,11 +169,11 @@ ContextUse MemoryTrial::draft(const ContextParams & params) const {
     ContextParams small; // what the draft borrows is the model's
     small.n_ctx = 256;
     const auto parent = std::make_shared<Context>(target_, small);
-    const std::int64_t before = own_memory();
+    const std::int64_t before = allocated();
     const Context context(draft_, params, parent);
-    const std::int64_t books = grown(before);
-    std::vector<BufferUse> buffers = buffers_of(context);
-    return {buffers, books, growth(context)};
+    const std::int64_t books = grown(before) - never_written(last_graph_nodes());
+    return {buffers_of(context), before < 0 ? -1 : std::max<std::int64_t>(books, 0), growth(context),
+            graphs_of_last_context()};
 }
 
 } // namespace dflash

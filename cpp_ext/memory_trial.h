@@ -22,8 +22,9 @@ struct BufferUse {
 // What a context takes.
 struct ContextUse {
     std::vector<BufferUse> buffers;
-    std::int64_t books = 0;  // llama.cpp's own notes: cells, graphs, ids; -1 if the system does not tell
-    std::uint64_t cells = 0; // what these grow by until every position is in use
+    std::int64_t books = 0;   // llama.cpp's own notes: cells, graphs, ids; -1 if the system does not tell
+    std::uint64_t cells = 0;  // what these grow by until every position is in use
+    std::uint64_t graphs = 0; // notes of its graphs with outputs and without, made by the first decodes
 };
 
 // Bytes this process holds that are no file's pages, after free memory went back to the system; -1 where the

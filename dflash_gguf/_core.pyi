@@ -164,6 +164,7 @@ class ContextUse:
     buffers: Final[list[BufferUse]]
     books: Final[int]
     cells: Final[int]
+    graphs: Final[int]
 
 def own_memory() -> int: ...
 

@@ -204,7 +204,7 @@ class _Fitting:
         return int(counted[0] + slope * (context - small))
 
     def _may_fit(self, sizes: Sizes) -> bool:
-        """Whether a plan is worth making: by what is known of one with other states and outputs."""
+        """Whether a plan is worth making: by what any of this context takes, if one is known."""
         states = state_bytes(self._trial) * self._options.sequences
         if not self._trial_fits(sizes):
             return False
@@ -213,8 +213,9 @@ class _Fitting:
         )
         if known is None or not states:
             return True
-        rest = known.total - known.of("snapshots", "kept states", "target outputs", "draft outputs")
-        return self._below(rest - self._dropped(known) + states * sizes.snapshots)
+        # the rest depends on the rows of a block, or on whether there are snapshots
+        least = known.of("target weights", "draft weights", "target cache", "states")
+        return self._below(least - self._dropped(known) + states * sizes.snapshots)
 
     def _cells(self, context: int) -> int:
         return context * self._options.sequences * CELL

@@ -134,7 +134,7 @@ def make_plan(
             lines += _anchor(trial)
         rows = params.n_batch + _ROW_COPIES * draft.n_batch
         lines += [
-            *_buffers("draft", drafted, {}),
+            *_buffers("draft", drafted, {}, _written(trial, draft, width, sizes)),
             MemoryLine("layer inputs", HOST, _FLOAT * width * rows),
             MemoryLine(
                 "waiting features",
@@ -150,10 +150,16 @@ def make_plan(
 
 
 def _anchor(trial: _core.MemoryTrial) -> list[MemoryLine]:
-    """The small context from which the draft borrows the target's head."""
+    """The small context from which the draft borrows the target's head.
+
+    It never decodes: its buffers on the host are never written to, and so never taken.
+    """
     use = trial.target(anchor_params())
     lines = [
-        MemoryLine("anchor", buffer.place, buffer.caches + buffer.compute) for buffer in use.buffers
+        MemoryLine(
+            "anchor", buffer.place, buffer.caches + (buffer.compute if buffer.place != HOST else 0)
+        )
+        for buffer in use.buffers
     ]
     return [*lines, MemoryLine("anchor", HOST, max(use.books, 0))]
 
@@ -175,16 +181,33 @@ def _times(state: Iterable[_core.BufferUse], count: int) -> dict[str, int]:
     return {use.place: use.caches * count for use in state}
 
 
-def _buffers(name: str, use: _core.ContextUse, states: dict[str, int]) -> list[MemoryLine]:
+def _written(trial: _core.MemoryTrial, draft: _core.ContextParams, width: int, sizes: Sizes) -> int:
+    """Bytes of the draft's buffers on the host that are ever written to.
+
+    They have room for logits of every row of a decode, but an injection has none, and a block fewer rows.
+    """
+    rows, inject = draft.n_seq * sizes.block, draft.n_batch
+    draft.n_batch = draft.n_ubatch = draft.n_outputs = rows
+    blocks = sum(use.compute for use in trial.draft(draft).buffers if use.place == HOST)
+    draft.n_batch = draft.n_ubatch = draft.n_outputs = inject
+    return blocks + _FLOAT * width * inject
+
+
+def _buffers(
+    name: str, use: _core.ContextUse, states: dict[str, int], most: int | None = None
+) -> list[MemoryLine]:
     lines = []
     for buffer in use.buffers:
         place = buffer.place
         own = buffer.weights - buffer.mapped
+        compute = buffer.compute
+        if place == HOST and most is not None:
+            compute = min(compute, most)
         lines += [
             MemoryLine(f"{name} weights", place, buffer.mapped, mapped=True),
             MemoryLine(f"{name} weights", place, own),
             MemoryLine(f"{name} cache", place, buffer.caches - states.get(place, 0)),
-            MemoryLine(f"{name} buffers", place, buffer.compute),
+            MemoryLine(f"{name} buffers", place, compute),
         ]
     return lines
 
@@ -206,5 +229,6 @@ def _books(name: str, use: _core.ContextUse, positions: int) -> list[MemoryLine]
     books = use.books if use.books >= 0 else positions * CELL
     return [
         MemoryLine(f"{name} books", HOST, books),
+        MemoryLine(f"{name} graphs", HOST, use.graphs),
         MemoryLine(f"{name} cells in use", HOST, use.cells, grows=True),
     ]
