@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import dflash_gguf
-from dflash_gguf import Options, Sampling
+from dflash_gguf import Options, Params, Sampling
 from dflash_gguf.__main__ import app
-from dflash_gguf.chat import Turns
 from dflash_gguf.hardware import devices
 
 from .support.command import command
@@ -27,10 +26,10 @@ class _Enough(Exception):
 
 
 @pytest.fixture
-def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Turns]]:
+def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Params]]:
     """Return what a command line asks the engine for, without loading anything."""
 
-    def parse(*words: object) -> tuple[Options, Turns]:
+    def parse(*words: object) -> tuple[Options, Params]:
         asked: list[Any] = []
 
         class Loaded:
@@ -47,8 +46,8 @@ def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Turns
             asked.append(options)
             return Loaded()
 
-        def answer(_engine: object, _prompt: str, turns: Turns) -> None:
-            asked.append(turns)
+        def answer(_engine: object, _prompt: str, params: Params, **_: object) -> None:
+            asked.append(params)
             raise _Enough
 
         monkeypatch.setattr("dflash_gguf.loading.load", load)
@@ -99,7 +98,7 @@ def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Turns
     ],
 )
 def test_options_of_the_engine(
-    meant: Callable[..., tuple[Options, Turns]], words: list[object], field: str, value: object
+    meant: Callable[..., tuple[Options, Params]], words: list[object], field: str, value: object
 ) -> None:
     options, _ = meant(*words)
     assert getattr(options, field) == value
@@ -126,7 +125,7 @@ def test_options_of_the_engine(
     ],
 )
 def test_options_of_sampling(
-    meant: Callable[..., tuple[Options, Turns]], words: list[object], field: str, value: object
+    meant: Callable[..., tuple[Options, Params]], words: list[object], field: str, value: object
 ) -> None:
     assert getattr(meant(*words)[1].sampling, field) == value
     assert getattr(meant()[1].sampling, field) != value
@@ -141,11 +140,10 @@ def test_options_of_sampling(
         (["--grammar", "root ::= [a]"], "grammar", "root ::= [a]"),
         (["-j", "{}"], "json_schema", "{}"),
         (["--stop", "a", "--stop", "b"], "stop", ("a", "b")),
-        (["-q"], "quiet", True),
     ],
 )
 def test_options_of_an_answer(
-    meant: Callable[..., tuple[Options, Turns]], words: list[object], field: str, value: object
+    meant: Callable[..., tuple[Options, Params]], words: list[object], field: str, value: object
 ) -> None:
     assert getattr(meant(*words)[1], field) == value
     assert getattr(meant()[1], field) != value
@@ -272,11 +270,11 @@ def test_a_limit_that_cannot_be_met_names_a_context_that_can(dense: Pair) -> Non
     assert "1.0 MiB are allowed; no context fits: take a smaller model" in none.stderr
 
 
-@pytest.mark.parametrize("option", ["-ts", "--tensor-split", "--rpc"])
+@pytest.mark.parametrize("option", ["--tensor-split", "--rpc"])
 def test_devices_are_not_split_between(dense: Pair, option: str) -> None:  # L7, B8
     done = command("run", "-m", dense.target, "-p", "hi", option, "1,1")
     assert done.returncode == 2
-    assert f"No such option: {option[:2] if option == '-ts' else option}" in done.stderr
+    assert f"No such option: {option}" in done.stderr
 
 
 def test_a_drafter_on_a_named_device_works(dense: Pair) -> None:  # L7
