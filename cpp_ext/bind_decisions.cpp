@@ -15,6 +15,7 @@ void bind_decisions(py::module_ & m) {
         .value("stop", Finish::stop)
         .value("length", Finish::length)
         .value("failed", Finish::failed)
+        .value("cancelled", Finish::cancelled)
         .finalize();
     m.def("plan_width", &plan_width, py::arg("block"), py::arg("remaining"));
     m.def(

@@ -48,6 +48,12 @@ void bind_session(py::module_ & m) {
                                    return rows;
                                })
         .def_property_readonly("text", [](const Output & output) { return py::bytes(output.text); });
+    py::class_<Interrupt, std::shared_ptr<Interrupt>>(m, "Interrupt")
+        .def("set", &Interrupt::set)
+        .def("set_after", &Interrupt::set_after, py::arg("nodes"))
+        .def_property_readonly("is_set", &Interrupt::is_set)
+        .def_property_readonly_static("patience",
+                                      [](const py::object &) { return Interrupt::patience * 1e-9; });
     py::class_<Session>(m, "Session")
         .def(py::init([](std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
                          bool replay, size_t prefix_memory) {
@@ -95,6 +101,7 @@ void bind_session(py::module_ & m) {
             "For every width: nanoseconds of a draft and of a verify, and tokens per nanosecond if so many "
             "rows are drafted, as the controller has them now.")
         .def_property_readonly("depth", &Session::depth)
+        .def("interrupt", &Session::interrupt, py::arg("id"))
         .def("step", &Session::step, release_gil())
         .def(
             "held", [](const Session & session, llama_seq_id id) { return py::bytes(session.held(id)); },

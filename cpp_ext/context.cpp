@@ -98,6 +98,8 @@ uint32_t rounded(const ContextParams & params) {
     return (least + 255) / 256 * 256;
 }
 
+constexpr int decode_aborted = 2; // of llama_decode
+
 // ggml_backend_sched_eval_callback
 bool watched(ggml_tensor * node, bool ask, void * user) {
     bool pause = !ask; // false behind a node would stop the graph
@@ -135,6 +137,8 @@ Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std
         raw.cb_eval = watched;
         raw.cb_eval_user_data = &watches_;
     }
+    raw.abort_callback = asked_to_stop;
+    raw.abort_callback_data = this;
     raw.ctx_other = parent_ ? parent_->get() : nullptr;
     clear_errors();
     context_.reset(llama_init_from_model(model_->get(), raw));
@@ -143,13 +147,23 @@ Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std
     }
 }
 
-void Context::decode(llama_batch batch, const char * what) {
+bool Context::asked_to_stop(void * context) {
+    Interrupt * lone = static_cast<Context *>(context)->lone_;
+    return lone && lone->due();
+}
+
+void Context::decode(llama_batch batch, const char * what, Interrupt * lone) {
     if (batch.n_tokens <= 0 || batch.n_tokens > params_.n_batch) {
         throw std::logic_error(std::string(what) + ": a batch of " + std::to_string(batch.n_tokens) +
                                " rows, at most " + std::to_string(params_.n_batch) + " fit");
     }
     clear_errors();
+    lone_ = lone;
     const int status = llama_decode(get(), batch);
+    lone_ = nullptr;
+    if (status == decode_aborted) {
+        throw Interrupted(std::string(what) + " was interrupted");
+    }
     if (status != 0) {
         throw std::runtime_error(std::string(what) + " failed in llama.cpp (status " +
                                  std::to_string(status) + "): " + last_errors());

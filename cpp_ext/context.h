@@ -2,6 +2,7 @@
 #pragma once
 
 #include "graph_watch.h"
+#include "interrupt.h"
 #include "model.h"
 
 #include <memory>
@@ -86,8 +87,10 @@ class Context {
     int rows() const { return rows_; } // of the last decode
     std::uint64_t decodes() const { return decodes_; }
 
-    // Throws std::runtime_error naming `what` if llama.cpp refuses the batch.
-    void decode(llama_batch batch, const char * what);
+    // Throws std::runtime_error naming `what` if llama.cpp refuses the batch. lone: of the only sequence in
+    // it, or null; throws Interrupted when it is due, on backends that can be stopped (the CPU's, Metal's).
+    // llama.cpp has then taken out what rows it could of the batch: an attention's, not a recurrent state's.
+    void decode(llama_batch batch, const char * what, Interrupt * lone = nullptr);
 
     // Logits of the last decode: row i is the i-th row that asked for them, n_vocab floats.
     const float * logits(int row) const;
@@ -100,12 +103,15 @@ class Context {
     void drop(llama_seq_id seq);
 
   private:
+    static bool asked_to_stop(void * context); // ggml_abort_callback
+
     std::shared_ptr<Model> model_;
     std::shared_ptr<Context> parent_;
     std::vector<std::shared_ptr<GraphWatch>> watches_;
     ContextParams params_;
     int rows_ = 0;
     std::uint64_t decodes_ = 0;
+    Interrupt * lone_ = nullptr; // of the decode in progress
     std::unique_ptr<llama_context, void (*)(llama_context *)> context_;
 };
 

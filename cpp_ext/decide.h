@@ -11,7 +11,7 @@ namespace dflash {
 
 using Token = std::int32_t;
 
-enum class Finish { none, stop, length, failed };
+enum class Finish { none, stop, length, failed, cancelled };
 
 // Rows to verify this round, the anchor included: 1 (no draft) to block. A round of w rows emits at most w
 // tokens, so more rows than tokens wanted would be thrown away.

@@ -208,6 +208,36 @@ void PrefixStore::park(llama_seq_id id, FeatureRing waiting) {
     found->second.kept.used = ++uses_;
 }
 
+int PrefixStore::recover(llama_seq_id id, int count) {
+    const auto found = slots_.find(id);
+    if (found == slots_.end()) {
+        return 0;
+    }
+    Kept & kept = found->second.kept;
+    Point sound{count, nullptr, nullptr};
+    bool ready = false;
+    if (!moves_on(target())) {
+        ready = cut_back(target(), id, count);
+    } else {
+        // what moves on has done so, whatever llama.cpp says of its positions: only saved bytes are sure
+        for (const Point & point : kept.points) {
+            sound = point.count <= count ? point : sound;
+        }
+        ready = sound.target && load_state(target(), id, *sound.target, Part::moving) &&
+                cut_back(target(), id, sound.count);
+    }
+    if (!ready) {
+        spoil(id);
+        return 0;
+    }
+    kept.tokens.resize(static_cast<size_t>(sound.count));
+    if (draft() && held(*draft(), id) > sound.count &&
+        !take_back(*draft(), id, sound.count, sound.draft.get())) {
+        draft()->drop(id);
+    }
+    return sound.count;
+}
+
 void PrefixStore::spoil(llama_seq_id id) {
     const auto found = slots_.find(id);
     if (found != slots_.end()) {

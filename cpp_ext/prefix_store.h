@@ -36,6 +36,9 @@ class PrefixStore {
 
     // The sequence has ended, its caches stay. waiting: features that the draft has not been given.
     void park(llama_seq_id id, FeatureRing waiting);
+    // The decode in progress was given up after `count` tokens: take the caches back to a place that they are
+    // known to hold. Returns how many tokens that leaves.
+    int recover(llama_seq_id id, int count);
     // Its caches cannot be relied on: they are emptied when it ends.
     void spoil(llama_seq_id id);
     // The draft has failed for good: only the target's states count from now on.

@@ -16,6 +16,10 @@ void Session::round(std::vector<Output> & outputs) {
     const std::int64_t start = now_ns();
     Round round = plan(turns);
     draft(turns, round);
+    if (const Interrupt * alone = lone(); alone && alone->is_set()) {
+        end_interrupted(outputs);
+        return;
+    }
     trim(turns, round);
     prepare_rollback(turns);
     const std::int64_t before = times_.verify;
@@ -223,7 +227,7 @@ void Session::verify(std::vector<Turn> & turns, Round & round) {
             batch_.add(token, ++pos, turn.request.seq, true);
         }
     }
-    target_->context().decode(batch_.view(), "verifying");
+    target_->context().decode(batch_.view(), "verifying", lone());
     const std::pair<int, int> shape{static_cast<int>(turns.size()), batch_.size()};
     round.facts.rebuilt = shape != last_shape_;
     round.facts.width = batch_.size() / shape.first;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "feature_ring.h"
+#include "interrupt.h"
 #include "llama.h"
 #include "sampler.h"
 #include "stop_strings.h"
 
 #include <cstdint>
+#include <memory>
 #include <unordered_set>
 #include <vector>
 
@@ -55,10 +57,12 @@ struct Sequence {
     llama_pos n_past = 0; // positions in the caches
     Token anchor = 0;     // last emitted token, not in the caches yet
     Finish finish = Finish::none;
+    std::shared_ptr<Interrupt> interrupt = std::make_shared<Interrupt>();
     FeatureRing waiting;      // features that the drafter has not been given
     llama_pos drafted_to = 0; // it has been given all before this position
 
     bool prefilling() const { return n_past < static_cast<llama_pos>(prompt.size()); }
+    bool ended() const { return finish != Finish::none; }
     bool decoding() const { return !prefilling() && finish == Finish::none; }
     int remaining() const { return limits.max_tokens - counters.emitted; }
 };

@@ -131,7 +131,10 @@ std::vector<Output> Session::step() {
     const Stopwatch total(times_.total);
     std::vector<Output> outputs;
     try {
+        end_interrupted(outputs);
         advance(outputs);
+    } catch (const Interrupted &) {
+        end_given_up(outputs);
     } catch (...) { // what the caches hold now is unknown
         for (const auto & entry : sequences_) {
             prefixes_.spoil(entry.first);
@@ -143,15 +146,53 @@ std::vector<Output> Session::step() {
 
 void Session::advance(std::vector<Output> & outputs) {
     for (auto & entry : sequences_) {
-        if (entry.second.prefilling()) {
+        if (entry.second.prefilling() && !entry.second.ended()) {
             prefill(entry.second, outputs);
             break;
         }
     }
+    end_interrupted(outputs);
     round(outputs);
     if (!drafting_.failure().empty()) {
         prefixes_.without_draft();
     }
+}
+
+// Of the only sequence that has not ended; null if there are several.
+Interrupt * Session::lone() const {
+    Interrupt * found = nullptr;
+    for (const auto & entry : sequences_) {
+        if (!entry.second.ended()) {
+            if (found) {
+                return nullptr;
+            }
+            found = entry.second.interrupt.get();
+        }
+    }
+    return found;
+}
+
+void Session::end_interrupted(std::vector<Output> & outputs) {
+    for (auto & entry : sequences_) {
+        Sequence & sequence = entry.second;
+        if (sequence.interrupt->is_set() && !sequence.ended()) {
+            sequence.finish = Finish::cancelled;
+            outputs.push_back({sequence.id, {}, Finish::cancelled});
+            outputs.back().text = sequence.stop_strings.held();
+        }
+    }
+}
+
+// The lone sequence's decode was given up.
+void Session::end_given_up(std::vector<Output> & outputs) {
+    for (auto & entry : sequences_) {
+        Sequence & sequence = entry.second;
+        if (sequence.interrupt->is_set() && !sequence.ended()) {
+            sequence.waiting.cut(prefixes_.recover(sequence.id, sequence.n_past));
+        }
+    }
+    last_shape_ = {0, 0};
+    end_interrupted(outputs);
 }
 
 // Take over what is kept of the prompt, and plan where to keep a state for the next one.
@@ -184,7 +225,7 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     }
     const FeatureRows rows{sequence.id, sequence.n_past, 0, count};
     target_->publish(drafting_.works() && sequence.limits.block != 1 && drafting_.wants(rows, n_prompt));
-    target_->context().decode(batch_.view(), "reading the prompt");
+    target_->context().decode(batch_.view(), "reading the prompt", lone());
     last_shape_ = {0, 0};
     sequence.n_past += count;
     Output output{sequence.id, {}, Finish::none};

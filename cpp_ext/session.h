@@ -57,6 +57,12 @@ class Session {
     llama_seq_id add(std::vector<Token> prompt, Limits limits, Sampling sampling = {}, int border = -1,
                      const GrammarText & grammar = {});
 
+    // Ends a sequence that is in the middle of something: it says so in an output of the step in progress or
+    // of the next one. May be set from any thread while the session steps. A decode of no other sequence is
+    // given up where that does not last longer than Interrupt::patience, and the sequence's caches go back to
+    // what is kept of an earlier place; several sequences' decodes are not.
+    std::shared_ptr<Interrupt> interrupt(llama_seq_id id) const { return sequences_.at(id).interrupt; }
+
     // One prefill chunk of the first waiting sequence, if any, then one round of all that decode.
     // Finished sequences stay, idle, until removed.
     std::vector<Output> step();
@@ -98,6 +104,9 @@ class Session {
     };
 
     void advance(std::vector<Output> & outputs);
+    Interrupt * lone() const;
+    void end_interrupted(std::vector<Output> & outputs);
+    void end_given_up(std::vector<Output> & outputs);
     void prefill(Sequence & sequence, std::vector<Output> & outputs);
     void begin(Sequence & sequence);
     void round(std::vector<Output> & outputs);

@@ -51,7 +51,12 @@ def admit(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Seq
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return Sequence(prompt=tuple(tokens), block=width if parts.drafter else 1, id=number)
+    return Sequence(
+        prompt=tuple(tokens),
+        block=width if parts.drafter else 1,
+        id=number,
+        _interrupt=session.interrupt(number),
+    )
 
 
 def _limit(params: Params, n_ctx: int) -> int:

@@ -52,8 +52,7 @@ class AsyncEngine:
     ) -> AsyncGenerator[Chunk, None]:
         """Yield an answer as it grows; arguments and errors as of `Engine.stream`.
 
-        Leaving the iteration, or cancelling the task that is in it, cancels the answer after the decode in
-        progress.
+        Leaving the iteration, or cancelling the task that is in it, cancels the answer as `Ticket.cancel` does.
         """
         request = Request(self._opened(), prompt, combined(params, keywords), lambda chunk: chunk)
         async with aclosing(request.follow()) as chunks:

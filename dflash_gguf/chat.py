@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def answer_once(engine: Engine, prompt: Prompt, params: Params, *, quiet: bool = False) -> Sequence:
     """Stream one answer to stdout and its statistics line to stderr.
 
-    Ctrl-C ends it after the round in progress: what was said stays, its finish_reason is "cancelled". A
-    second one raises KeyboardInterrupt.
+    Ctrl-C ends it as `Sequence.interrupt` does: what was said stays, its finish_reason is "cancelled". A second
+    one raises KeyboardInterrupt.
     """
     answer = engine.start(prompt, params)
     warned = len(engine.warnings)
     try:
-        with interrupts() as pressed:
+        with interrupts(answer.interrupt) as pressed:
             while answer.finish_reason is None:
                 for _, chunk in engine.step():
                     write(chunk.text)

@@ -19,6 +19,7 @@ from .errors import DflashError, UsageError
 from .params import Keywords, Params, combined
 from .prompt import Prompt, Prompter
 from .sequence import Chunk, Sequence, TokenLogprobs
+from .signals import Whole
 from .stats import Stats, finish_reason
 from .template import Message
 
@@ -154,9 +155,16 @@ class Engine:
         parts = self._open()
         self._cancel_left()
         chosen = combined(params, keywords)
-        sequence = admit(parts, prompt, chosen, len(self._sequences))
-        self._sequences[sequence.id] = sequence
-        return sequence
+        sequence: Sequence | None = None
+        try:
+            with Whole():
+                sequence = admit(parts, prompt, chosen, len(self._sequences))
+                self._sequences[sequence.id] = sequence
+            return sequence
+        except KeyboardInterrupt:
+            if sequence is not None:  # nobody will get it
+                self.cancel(sequence)
+            raise
 
     def step(self) -> list[tuple[Sequence, Chunk]]:
         """Do one prefill chunk and one round for all answers in progress; return what is new of each.
@@ -167,15 +175,16 @@ class Engine:
         self._cancel_left()
         if not self._sequences:
             return []
-        try:
-            outputs = parts.session.step()
-        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
-            for sequence in list(self._sequences.values()):
-                self.cancel(sequence)
-            raise DflashError(str(error)) from error
-        self._open()  # another thread may have closed it meanwhile
-        self._note_draft_failure(parts.session)
-        return [self._collect(output) for output in outputs]
+        with Whole():
+            try:
+                outputs = parts.session.step()
+            except (RuntimeError, ValueError, IndexError, MemoryError) as error:
+                for sequence in list(self._sequences.values()):
+                    self.cancel(sequence)
+                raise DflashError(str(error)) from error
+            self._open()  # another thread may have closed it meanwhile
+            self._note_draft_failure(parts.session)
+            return [self._collect(output) for output in outputs]
 
     def cancel(self, sequence: Sequence) -> Chunk:
         """End an answer now; what it has so far stays. Harmless on one that has ended."""
@@ -185,9 +194,10 @@ class Engine:
         if self._sequences.get(sequence.id) is not sequence:
             text = "the answer belongs to another engine; cancel it there"
             raise UsageError(text)
-        chunk = sequence.add([], self._open().session.held(sequence.id), "cancelled")
-        self._retire(sequence)
-        return chunk
+        with Whole():
+            chunk = sequence.add([], self._open().session.held(sequence.id), "cancelled")
+            self._retire(sequence)
+            return chunk
 
     def stream(
         self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
@@ -201,8 +211,8 @@ class Engine:
 
     def follow(self, sequence: Sequence) -> Generator[Chunk, None, None]:
         """Yield all of an answer that has been started, as `stream` does."""
-        said = counted = 0
         try:
+            said = counted = 0
             while True:
                 # another answer's loop may have taken the steps in which this one grew
                 if len(sequence.tokens) > counted or sequence.finish_reason is not None:
@@ -223,12 +233,14 @@ class Engine:
         self, prompt: Prompt, params: Params | None = None, **keywords: Unpack[Keywords]
     ) -> Sequence:
         """Return a whole answer. Arguments as of `start`, errors as of `stream`."""
-        sequence = self.start(prompt, params, **keywords)
+        sequence: Sequence | None = None
         try:
+            sequence = self.start(prompt, params, **keywords)
             while sequence.finish_reason is None:
                 self.step()
         finally:
-            self._leave(sequence)
+            if sequence is not None:
+                self._leave(sequence)
         _raise_error(sequence)
         return sequence
 

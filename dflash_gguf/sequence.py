@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .stats import Stats
 from .text import Utf8Stream
+
+if TYPE_CHECKING:
+    from . import _core
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,16 @@ class Sequence:
     error: str | None = None
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     _stream: Utf8Stream = field(default_factory=Utf8Stream, repr=False)
+    _interrupt: _core.Interrupt | None = field(default=None, repr=False)
+
+    def interrupt(self) -> None:
+        """Have it end as "cancelled" in the engine's step in progress, or in the next one. From any thread.
+
+        A decode that no other answer shares is given up if it does not end within half a second. That may cost
+        a target with recurrent state what it has read since the last state that was kept. Harmless later.
+        """
+        if self._interrupt is not None:
+            self._interrupt.set()
 
     def add(
         self,

@@ -129,6 +129,11 @@ class Stats:
 
 
 def finish_reason(core: ModuleType, finish: _core.Finish) -> str | None:
-    """Return 'stop', 'length', 'error' or None while the answer goes on."""
-    ends = {core.Finish.stop: "stop", core.Finish.length: "length", core.Finish.failed: "error"}
+    """Return why an answer ended, as Sequence.finish_reason names it; None while it goes on."""
+    ends = {
+        core.Finish.stop: "stop",
+        core.Finish.length: "length",
+        core.Finish.failed: "error",
+        core.Finish.cancelled: "cancelled",
+    }
     return ends.get(finish)

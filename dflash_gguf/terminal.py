@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .signals import told_at_once
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -50,10 +52,10 @@ def show_notes(*, quiet: bool, verbose: bool = False) -> None:
 
 
 @contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
+def interrupts(at_once: Callable[[], object] = lambda: None) -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether Ctrl-C was pressed since; pressed again, it raises as usual.
 
-    An exception could come between a round and its bookkeeping, and the round would be lost.
+    `at_once` is called in another thread, since this one may be in a decode.
     """
     pressed: list[int] = []
 
@@ -68,7 +70,8 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         return
     before = signal.signal(signal.SIGINT, note)
     try:
-        yield lambda: bool(pressed)
+        with told_at_once(at_once):
+            yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -41,6 +41,7 @@ class Ticket:
         self._chunks: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._deliver = deliver or self._chunks.put
         self._done = False
+        self._cancelled = False
 
     def __iter__(self) -> Iterator[Chunk]:
         while not self._done:
@@ -52,7 +53,13 @@ class Ticket:
             yield item
 
     def cancel(self) -> None:
-        """End the request after the round it is in; its last chunk says "cancelled". Harmless later."""
+        """End the request soon; its last chunk says "cancelled". Harmless later.
+
+        Alone in the engine it ends within half a second, else after the round it is in.
+        """
+        self._cancelled = True  # first: the worker's thread sets `sequence` and then reads this
+        if self.sequence is not None:
+            self.sequence.interrupt()
         try:
             self._worker._queue(lambda rounds, engine: rounds.cancel(engine, self))
         except UsageError:  # closed: all requests have ended
@@ -119,11 +126,12 @@ class Worker:
         return self._queue(lambda _rounds, engine: action(engine))
 
     def close(self) -> None:
-        """Stop after the round in progress and free the models; harmless if called twice.
+        """Stop as `Ticket.cancel` does and free the models; harmless if called twice.
 
         Requests that have not ended do so as cancelled.
         """
         self._rounds.stop()
+        self._rounds.hurry()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -169,6 +177,12 @@ class _Rounds:
                 self._closed = True
                 self._inbox.put(None)
 
+    def hurry(self) -> None:
+        """Have the running requests end; from any thread."""
+        for ticket in list(self._running.values()):
+            if ticket.sequence is not None:
+                ticket.sequence.interrupt()
+
     def run(self, open_engine: Callable[[], Engine], ready: Future[None]) -> None:
         try:
             engine = open_engine()
@@ -212,6 +226,8 @@ class _Rounds:
                 self._hand(ticket, error)
             else:
                 self._running[id(ticket.sequence)] = ticket
+                if ticket._cancelled or self._closed:
+                    ticket.sequence.interrupt()
 
     def _step(self, engine: Engine) -> None:
         try:
@@ -249,4 +265,5 @@ _threads: weakref.WeakKeyDictionary[threading.Thread, _Rounds] = weakref.WeakKey
 def _stop_all() -> None:
     for thread, rounds in list(_threads.items()):
         rounds.stop()
+        rounds.hurry()
         thread.join()
