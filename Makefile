@@ -1,5 +1,5 @@
 # make demo: set up and run the main job on the tiny pair. make test: set up and pass the tests.
-# make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
+# make sanitize: a short tour of the C++ under sanitizers. make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -9,7 +9,7 @@ OUT    := build/demo
 PINS   := tests/constraints.txt
 PROMPT ?= The box of Talu holds 79 pears. The next day Talu breaks 46 pears. After that, Talu gets another 95. Find how many pears Talu has now.
 
-.PHONY: demo test lint format clean
+.PHONY: demo test sanitize lint format clean
 .DEFAULT_GOAL := test
 
 # llama.cpp is compiled once, here, and _core is built against that very copy
@@ -33,6 +33,20 @@ $(BIN)/pytest: $(BIN)/dflash-gguf
 
 test: $(BIN)/pytest
 	$(BIN)/pytest -n 2
+
+# the extension under gcc's AddressSanitizer and UndefinedBehaviorSanitizer, in a folder of its own. Python does not
+# give back all it takes, so that leaks are not looked for: benchmarks/soak.py does.
+SANITIZED := build/sanitize
+RUNTIME   := $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)
+sanitize: $(BIN)/pytest
+	$(BIN)/cmake -S cpp_ext -B $(SANITIZED)/core -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \
+	    -DDFLASH_SANITIZE=ON -DCMAKE_CXX_COMPILER=$(CXX) -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	    -Dpybind11_DIR="$$($(BIN)/python -m pybind11 --cmakedir)"
+	$(BIN)/cmake --build $(SANITIZED)/core
+	rm -rf $(SANITIZED)/dflash_gguf && cp -r dflash_gguf $(SANITIZED)/ && cp -r convert $(SANITIZED)/dflash_gguf/convert
+	rm -f $(SANITIZED)/dflash_gguf/_core*.so && cp $(SANITIZED)/core/_core*.so $(SANITIZED)/dflash_gguf/
+	LD_PRELOAD="$(RUNTIME)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	    PYTHONPATH=$(SANITIZED) $(BIN)/python -P tests/sanitized.py
 
 $(BIN)/ruff: $(BIN)/dflash-gguf
 	$(BIN)/python -m pip install --constraint $(PINS) --group lint

@@ -91,6 +91,7 @@ void bind_drafters(py::module_ & m) {
         .def(py::init<int>(), py::arg("n_vocab"))
         .def("script", &ScriptedDrafter::script, py::arg("seq"), py::arg("tokens"), py::arg("counts"))
         .def("fail_at", &ScriptedDrafter::fail_at, py::arg("seq"), py::arg("round"))
+        .def("fail_behind", &ScriptedDrafter::fail_behind, py::arg("rows"))
         .def("injected", &ScriptedDrafter::injected, py::arg("seq"));
     py::class_<SimulatedDrafter, Drafter, std::shared_ptr<SimulatedDrafter>>(m, "SimulatedDrafter")
         .def(py::init<std::vector<double>, std::uint64_t, std::shared_ptr<Drafter>>(), py::arg("survival"),

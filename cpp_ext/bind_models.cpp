@@ -92,6 +92,7 @@ void bind_contexts(py::module_ & m) {
         .def_property_readonly("sequences",
                                [](const Target & target) { return target.context().params().n_seq; })
         .def("reshape", &Target::reshape, py::arg("n_rollback"), release_gil())
+        .def("pretend_room", &Target::pretend_room, py::arg("snapshots"))
         .def(
             "features",
             [](const Target & target, int tap, int rows) {

@@ -3,6 +3,7 @@
 #include "state.h"
 
 #include <algorithm>
+#include <new>
 #include <stdexcept>
 
 namespace dflash {
@@ -30,6 +31,9 @@ template <typename Call> void Drafting::guarded(const Call & call) {
         call();
     } catch (const std::runtime_error & error) {
         failure_ = error.what();
+        probe_.reset();
+    } catch (const std::bad_alloc &) {
+        failure_ = "no memory was left";
         probe_.reset();
     }
 }
@@ -101,7 +105,7 @@ void Drafting::take(const Target & target, const std::vector<NewRows> & given, b
             sequence.waiting.keep(target, of_one.rows);
         }
     }
-    if (now.empty()) {
+    if (now.empty() || !works()) {
         return;
     }
     guarded([&] { drafter_->inject(target, now); });

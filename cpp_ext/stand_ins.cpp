@@ -34,6 +34,9 @@ void ScriptedDrafter::see(llama_seq_id seq, llama_pos pos, int count) {
                                std::to_string(seen) + " to " + std::to_string(pos));
     }
     seen += count;
+    if (rows_left_ && (*rows_left_ -= count) < 0) {
+        throw std::runtime_error("scripted failure of an injection");
+    }
 }
 
 void ScriptedDrafter::inject(const Target & /*target*/, const std::vector<FeatureRows> & rows) {

@@ -20,6 +20,8 @@ class ScriptedDrafter : public Drafter {
     void script(llama_seq_id seq, std::vector<Token> tokens, std::vector<int> counts);
     // Throw in the given round (from 0) of the sequence, as a drafter that breaks would.
     void fail_at(llama_seq_id seq, int round);
+    // Throw once more than so many further rows are injected.
+    void fail_behind(int rows) { rows_left_ = rows; }
 
     void inject(const Target & /*target*/, const std::vector<FeatureRows> & rows) override;
     void inject_kept(const std::vector<Kept> & kept) override;
@@ -45,6 +47,7 @@ class ScriptedDrafter : public Drafter {
     std::map<llama_seq_id, Plan> plans_;
     std::map<llama_seq_id, int> injected_;
     std::set<llama_seq_id> forgotten_;
+    std::optional<int> rows_left_;
 };
 
 // Draws the number of accepted tokens from a survival curve. Around a real drafter it pays that one's cost

@@ -110,6 +110,9 @@ void Target::reshape(int n_rollback) {
     rows_.clear();
     context_.reset(); // first, so that both never take memory at once
     const auto open = [&](int depth) {
+        if (depth > room_) {
+            throw std::runtime_error("a context of " + std::to_string(depth) + " snapshots has no room");
+        }
         params.n_rollback = depth;
         context_ = std::make_shared<Context>(model, params);
     };

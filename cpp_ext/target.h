@@ -3,6 +3,7 @@
 
 #include "context.h"
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,11 +52,14 @@ class Target {
     // Throws std::bad_alloc, with nothing changed, if the sequences' states cannot be held meanwhile. If not
     // even the old context can be had again, all later use throws.
     void reshape(int n_rollback);
+    // For tests: as if memory sufficed for a new context of at most so many snapshots, below 0 for none.
+    void pretend_room(int snapshots) { room_ = snapshots; }
 
   private:
     std::shared_ptr<Context> context_;
     std::vector<int> taps_;
     bool publishes_ = false;
+    int room_ = std::numeric_limits<int>::max();
     mutable std::vector<const float *> rows_; // by tap; asking llama.cpp takes longer than copying a row
     mutable std::uint64_t rows_of_ = 0;       // the decode that they are of
 };

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import _signal  # what is behind `signal`, whose conversions to enums take 5 microseconds a round
+# what is behind `signal`, whose conversions to enums would take 10 microseconds a round
+import _signal  # type: ignore[import-not-found]
 import os
 import signal
 import threading
