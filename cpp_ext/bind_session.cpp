@@ -51,9 +51,7 @@ void bind_session(py::module_ & m) {
     py::class_<Interrupt, std::shared_ptr<Interrupt>>(m, "Interrupt")
         .def("set", &Interrupt::set)
         .def("set_after", &Interrupt::set_after, py::arg("nodes"))
-        .def_property_readonly("is_set", &Interrupt::is_set)
-        .def_property_readonly_static("patience",
-                                      [](const py::object &) { return Interrupt::patience * 1e-9; });
+        .def_property_readonly("is_set", &Interrupt::is_set);
     py::class_<Session>(m, "Session")
         .def(py::init([](std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, int max_block,
                          bool replay, size_t prefix_memory) {

@@ -314,7 +314,6 @@ class Output:
 
 class Interrupt:
     is_set: bool
-    patience: float
     def set(self) -> None: ...
     def set_after(self, nodes: int) -> None: ...
 
