@@ -145,6 +145,8 @@ class Worker:
         future: Future[_T] = Future()
 
         def act(rounds: _Rounds, engine: Engine) -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # nobody waits any more, such as a coroutine that was cancelled
             try:
                 future.set_result(action(rounds, engine))
             except Exception as error:  # noqa: BLE001 (it belongs to the caller)

@@ -137,6 +137,16 @@ def test_calls_return_what_they_find_or_raise(worker: Worker) -> None:
     assert worker.call(lambda engine: engine.free).result(WAIT) == 2
 
 
+def test_a_call_that_nobody_waits_for_is_not_made(worker: Worker) -> None:
+    ready, made = threading.Event(), []
+    worker.call(lambda _engine: ready.wait(WAIT))
+    forgotten = worker.call(lambda _engine: made.append(1))
+    assert forgotten.cancel()
+    ready.set()
+    assert worker.call(lambda engine: engine.free).result(WAIT) == 2
+    assert made == []
+
+
 def test_an_answer_begun_by_a_call_disturbs_nobody(worker: Worker) -> None:
     answer = worker.call(lambda engine: engine.start(PROMPT, max_tokens=4)).result(WAIT)
     assert collect(worker.submit(PROMPT, max_tokens=20, ignore_end=True))
