@@ -344,7 +344,9 @@ void PrefixStore::displace(llama_seq_id id) {
 }
 
 void PrefixStore::empty(llama_seq_id id) {
-    target().drop(id);
+    if (!target_->lost()) {
+        target().drop(id);
+    }
     if (Context * cache = draft()) {
         cache->drop(id);
     }

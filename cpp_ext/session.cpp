@@ -112,7 +112,9 @@ void Session::remove(llama_seq_id id) {
         prefixes_.park(id, std::move(waiting));
         return;
     }
-    target_->context().drop(id);
+    if (!target_->lost()) {
+        target_->context().drop(id);
+    }
 }
 
 void Session::steer(Calibration calibration, const std::vector<std::pair<double, double>> & outcomes) {

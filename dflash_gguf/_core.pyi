@@ -313,7 +313,7 @@ class Output:
     text: Final[bytes]
 
 class Interrupt:
-    is_set: bool
+    is_set: Final[bool]
     def set(self) -> None: ...
     def set_after(self, nodes: int) -> None: ...
 

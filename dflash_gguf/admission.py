@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .errors import ResourceError, UsageError
+from .errors import DflashError, ResourceError, UsageError
 from .gbnf import grammar_text
 from .params import AUTO
 from .sampling import Sampling
@@ -29,8 +29,17 @@ def admit(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Seq
         in_progress: answers that take room in the contexts now.
 
     Raises UsageError, naming the numbers, if the request does not fit the engine, ResourceError if the
-    prompt does not fit the context or no further answer can be taken.
+    prompt does not fit the context or no further answer can be taken, DflashError if the target is lost.
     """
+    try:
+        return _admitted(parts, prompter, prompt, params, in_progress)
+    except RuntimeError as error:  # there may have been no memory for a context of the target
+        raise DflashError(str(error)) from error
+
+
+def _admitted(
+    parts: Parts, prompter: Prompter, prompt: Prompt, params: Params, in_progress: int
+) -> Sequence:
     session = parts.session
     width = _width(parts, params.block)
     tokens, border = parts.prompter.read(prompt, raw=params.raw, template=params.template)

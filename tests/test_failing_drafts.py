@@ -109,16 +109,16 @@ def test_without_memory_for_more_snapshots_blocks_stay_narrow(hybrid: Pair, room
     numbers = [wide(session, drafter, p, e) for p, e in zip(PROMPTS, expected, strict=False)]
     texts = finish(session, numbers)
     assert [texts[number] for number in numbers] == expected
-    assert session.shift_failure == "" or "snapshots has no room" in session.shift_failure
-    assert session.depth == room
+    assert "snapshots has no room" in session.shift_failure
+    assert session.depth <= room
     assert all(len(session.counters(number).drafted_at) <= room for number in numbers)
 
 
 def test_a_target_that_is_lost_says_so_to_every_request(hybrid: Pair) -> None:
     with dflash_gguf.load(hybrid.target, hybrid.draft, sequences=2, **QUICK) as engine:
-        assert engine._parts is not None
-        lose(engine)
         answers = [engine.start(prompt) for prompt in PROMPTS[:2]]
+        engine.step()
+        lose(engine)
         with pytest.raises(DflashError, match="no memory was left for the target's context"):
             engine.step()
         assert [answer.finish_reason for answer in answers] == ["cancelled", "cancelled"]

@@ -147,11 +147,10 @@ def test_held_text_comes_with_the_end(dense: Pair) -> None:
     expected = plain(dense.target, PROMPT, 4, exact=True)
     model = core().Model(str(dense.target))
     session, drafter = opened(dense, memory=0)
-    held = model.piece(expected[0])
-    number = add(session, drafter, PROMPT, expected, stop_strings=[held + b"\x00never"], block=1)
-    outputs = [output for _ in range(3) for output in session.step()]
-    while not session.held(number):
-        outputs += session.step()
+    begins = model.piece(expected[1]) + b"\x00never"
+    number = add(session, drafter, PROMPT, expected, stop_strings=[begins], block=1)
+    outputs = [output for _ in range(3) for output in session.step()]  # the third writes two tokens
+    assert session.held(number) == model.piece(expected[1])
     session.interrupt(number).set()
     outputs += session.step()
     assert outputs[-1].finish == core().Finish.cancelled
