@@ -32,14 +32,12 @@ def admit(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Seq
     prompt does not fit the context or no further answer can be taken, DflashError if the target is lost.
     """
     try:
-        return _admitted(parts, prompter, prompt, params, in_progress)
+        return _admitted(parts, prompt, params, in_progress)
     except RuntimeError as error:  # there may have been no memory for a context of the target
         raise DflashError(str(error)) from error
 
 
-def _admitted(
-    parts: Parts, prompter: Prompter, prompt: Prompt, params: Params, in_progress: int
-) -> Sequence:
+def _admitted(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Sequence:
     session = parts.session
     width = _width(parts, params.block)
     tokens, border = parts.prompter.read(prompt, raw=params.raw, template=params.template)
