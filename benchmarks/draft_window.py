@@ -10,24 +10,25 @@ import argparse
 import json
 import statistics
 import time
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 import dflash_gguf
 
 TINY = Path(__file__).parent.parent / "models" / "tiny"
 
 
-def long_prompts(count: int, turns: int) -> list[list[dict[str, str]]]:
-    """Return conversations of `turns` answered questions and one open one."""
-    lines = (TINY / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
-    asked = [json.loads(line) for line in lines]
-    conversations = []
-    for start in range(count):
-        messages: list[dict[str, str]] = []
-        for item in (asked[(start * 7 + turn) % len(asked)] for turn in range(turns)):
-            messages += [*item["messages"], {"role": "assistant", "content": item["answer"]}]
-        conversations.append([*messages, *asked[(start * 7 + turns) % len(asked)]["messages"]])
-    return conversations
+def long_prompts(count: int, turns: int) -> list[list[int]]:
+    """Return ids of `turns` answered questions, as the reference has them, and of one more question."""
+    with np.load(TINY / "reference.npz") as arrays:
+        ids, start = arrays["ids"], arrays["text_start"]
+    texts = [ids[a:b].tolist() for a, b in pairwise(start)]
+    return [
+        [token for turn in range(turns) for token in texts[(first * 7 + turn) % len(texts)]]
+        for first in range(count)
+    ]
 
 
 def main() -> None:
@@ -43,7 +44,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     options = parser.parse_args()
     windows = [int(window) for window in options.windows.split(",")]
-    prompts = long_prompts(options.count, options.turns)
+    history = long_prompts(options.count, options.turns)
+    lines = (TINY / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    asked = [json.loads(line)["messages"] for line in lines]
     engines = {
         window: dflash_gguf.load(
             options.target,
@@ -59,10 +62,12 @@ def main() -> None:
     accepted: dict[int, list[float]] = {window: [] for window in windows}
     first: dict[int, list[float]] = {window: [] for window in windows}
     lengths = []
-    for messages in prompts:
+    for number, before in enumerate(history):
+        question = asked[(number * 7 + options.turns) % len(asked)]
         for window, engine in engines.items():
+            prompt = [*before, *engine.encode(question)]
             start = time.perf_counter()
-            answer = engine.start(messages, max_tokens=options.n)
+            answer = engine.start(prompt, max_tokens=options.n)
             while not answer.tokens:
                 engine.step()
             first[window].append(time.perf_counter() - start)
