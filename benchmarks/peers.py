@@ -4,7 +4,7 @@
 
 The floor is a bare loop of the same llama.cpp calls (floor_arm.py). With --sdist FILE instead of --server the server
 is built first (pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36). Every pass asks all arms the same
-prompts, in rotated order; the first is dropped. Figures are medians over the passes, ratios medians of each pass's
+prompts, each prompt of all arms before the next, in rotated order; the first pass is dropped. Figures are medians over the passes, ratios medians of each pass's
 own. Greedy, to the end token, the same ids to all; peer_arms.py has the counting rule. Reading prompts, starting
 and warming up are not counted, and no arm keeps anything of earlier prompts. The wait policy of OpenMP is the
 environment's, for all alike.
@@ -163,16 +163,36 @@ def compare(args: argparse.Namespace, task: Task, prompts: list[Ids], server: Pa
         for row in open_rows(args, task, server):
             stack.enter_context(closing(row.arm))
             rows.append(row)
-        for number in range(args.passes + 1):
-            turn = number % len(rows)
-            for row in rows[turn:] + rows[:turn]:
-                answered = [row.arm.answer(batch) for batch in batches]
-                row.add(answered, task.survival is not None)
-                if args.restart and isinstance(row.arm, Peer):
-                    row.arm.close()
+        one_by_one(rows, batches, task, restart=args.restart)
+        for number in range(args.passes):
+            if args.restart:
+                one_by_one(rows, batches, task, restart=True)
+            else:
+                in_turn(rows, batches, task, number)
         for row in rows:
             print(json.dumps(row.report(rows[0], task, void)), flush=True)
         print(json.dumps(summary(rows, task, void)), flush=True)
+
+
+def in_turn(rows: Sequence[Row], batches: Sequence[list[Ids]], task: Task, number: int) -> None:
+    """Ask all arms a batch, then all the next: what a machine's speed does in a minute is the same for all."""
+    answered: list[list[Batch]] = [[] for _ in rows]
+    for turn, batch in enumerate(batches, start=number):
+        for i in range(len(rows)):
+            at = (i + turn) % len(rows)
+            answered[at].append(rows[at].arm.answer(batch))
+    for row, of_one in zip(rows, answered, strict=True):
+        row.add(of_one, task.survival is not None)
+
+
+def one_by_one(
+    rows: Sequence[Row], batches: Sequence[list[Ids]], task: Task, *, restart: bool
+) -> None:
+    """Ask an arm all batches, then the next arm; floors learn from ours, which come first."""
+    for row in rows:
+        row.add([row.arm.answer(batch) for batch in batches], task.survival is not None)
+        if restart and isinstance(row.arm, Peer):
+            row.arm.close()
 
 
 def read_prompts(args: argparse.Namespace, task: Task) -> list[Ids]:
@@ -205,7 +225,9 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--ignore-end", action="store_true")
     parser.add_argument("--simulate", action="store_true", help="draw acceptance; ignores the end")
-    parser.add_argument("--restart", action="store_true", help="one server at a time, for memory")
+    parser.add_argument(
+        "--restart", action="store_true", help="one server at a time, for memory: arm by arm"
+    )
     args = parser.parse_args()
     curve = dflash_gguf.Simulation().curve() if args.simulate else None
     with tempfile.TemporaryDirectory() as scratch:
