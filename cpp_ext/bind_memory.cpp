@@ -19,17 +19,19 @@ void bind_memory(py::module_ & m) {
         .def_readonly("graphs", &ContextUse::graphs);
     m.def("own_memory", &own_memory, "Bytes of this process that are no file's pages; -1 if unknown.");
     py::class_<MemoryTrial>(m, "MemoryTrial")
-        .def(py::init([](const std::string & target, int layers, Names devices) {
+        .def(py::init([](const std::string & target, int layers, Names devices, bool mmap) {
                  return std::make_unique<MemoryTrial>(target,
-                                                      ModelParams{layers, std::move(devices), nullptr});
+                                                      ModelParams{layers, std::move(devices), nullptr, mmap});
              }),
-             py::arg("target"), py::arg("layers"), py::arg("devices"), release_gil())
+             py::arg("target"), py::arg("layers"), py::arg("devices"), py::kw_only(), py::arg("mmap") = true,
+             release_gil())
         .def(
             "open_draft",
-            [](MemoryTrial & trial, const std::string & draft, int layers, Names devices) {
-                trial.open_draft(draft, ModelParams{layers, std::move(devices), nullptr});
+            [](MemoryTrial & trial, const std::string & draft, int layers, Names devices, bool mmap) {
+                trial.open_draft(draft, ModelParams{layers, std::move(devices), nullptr, mmap});
             },
-            py::arg("draft"), py::arg("layers"), py::arg("devices"), release_gil())
+            py::arg("draft"), py::arg("layers"), py::arg("devices"), py::kw_only(), py::arg("mmap") = true,
+            release_gil())
         .def_property_readonly("n_ctx_train",
                                [](const MemoryTrial & trial) { return trial.model().n_ctx_train(); })
         .def_property_readonly("n_vocab", [](const MemoryTrial & trial) { return trial.model().n_vocab(); })

@@ -109,12 +109,13 @@ void bind_contexts(py::module_ & m) {
 void bind_models(py::module_ & m) {
     py::class_<Model, std::shared_ptr<Model>>(m, "Model")
         .def(py::init([](const std::string & path, int n_gpu_layers, std::vector<std::string> names,
-                         std::function<bool(float)> progress) {
+                         std::function<bool(float)> progress, bool mmap) {
                  return std::make_shared<Model>(
-                     path, ModelParams{n_gpu_layers, std::move(names), std::move(progress)});
+                     path, ModelParams{n_gpu_layers, std::move(names), std::move(progress), mmap});
              }),
              py::arg("path"), py::kw_only(), py::arg("n_gpu_layers") = 0,
-             py::arg("devices") = std::vector<std::string>{}, py::arg("progress") = nullptr, release_gil())
+             py::arg("devices") = std::vector<std::string>{}, py::arg("progress") = nullptr,
+             py::arg("mmap") = true, release_gil())
         .def_property_readonly("arch", &Model::arch)
         .def_property_readonly("description", &Model::description)
         .def_property_readonly("n_vocab", &Model::n_vocab)

@@ -20,6 +20,7 @@ std::vector<std::string> missing_symbols() {
     DFLASH_CHECK(llama_set_embeddings_nextn);
     DFLASH_CHECK(llama_get_embeddings_nextn);
     DFLASH_CHECK(llama_get_memory_breakdown);
+    DFLASH_CHECK(llama_internal_get_tensor_map);
     DFLASH_CHECK(llama_quant_init);
     DFLASH_CHECK(llama_quant_free);
     DFLASH_CHECK(llama_quant_model_from_metadata);

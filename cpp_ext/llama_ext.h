@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #define DFLASH_WEAK __attribute__((weak))
@@ -33,6 +34,10 @@ struct llama_memory_breakdown_data {
 using llama_memory_breakdown = std::map<ggml_backend_buffer_type_t, llama_memory_breakdown_data>;
 
 DFLASH_WEAK llama_memory_breakdown llama_get_memory_breakdown(const llama_context * ctx);
+
+// Every tensor of a model, by name.
+DFLASH_WEAK const std::vector<std::pair<std::string, ggml_tensor *>> &
+llama_internal_get_tensor_map(const llama_model * model);
 
 struct quantize_state_impl;
 

@@ -59,7 +59,7 @@ std::vector<BufferUse> buffers_of(const Context & context) {
     for (const auto & [type, bytes] : llama_get_memory_breakdown(context.get())) {
         BufferUse & use = at(uses, place_of(type));
         use.weights += bytes.model;
-        use.mapped += type == ggml_backend_cpu_buffer_type() ? bytes.model : 0;
+        use.mapped += context.model().mapped() && type == ggml_backend_cpu_buffer_type() ? bytes.model : 0;
         use.caches += bytes.context;
         use.compute += bytes.compute;
     }

@@ -1,6 +1,7 @@
 #include "model.h"
 
 #include "ggml-backend.h"
+#include "huge_pages.h"
 #include "llama_ext.h"
 #include "log.h"
 
@@ -30,14 +31,15 @@ bool on_progress(float fraction, void * user_data) {
 
 } // namespace
 
-Model::Model(const std::string & path, const ModelParams & params) : model_(nullptr, llama_model_free) {
+Model::Model(const std::string & path, const ModelParams & params)
+    : model_(nullptr, llama_model_free), mapped_(params.mmap) {
     std::vector<ggml_backend_dev_t> devices = find_devices(params.devices);
     llama_model_params raw = llama_model_default_params();
     raw.n_gpu_layers = params.n_gpu_layers;
     raw.vocab_only = params.vocab_only;
-    if (params.no_alloc) {
-        raw.no_alloc = true;
-        raw.load_mode = LLAMA_LOAD_MODE_NONE; // what it would map is not there to be mapped
+    raw.no_alloc = params.no_alloc;
+    if (params.no_alloc || !params.mmap) { // without memory there is nothing to map either
+        raw.load_mode = LLAMA_LOAD_MODE_NONE;
     }
     raw.progress_callback = on_progress;
     raw.progress_callback_user_data = const_cast<std::function<bool(float)> *>(&params.progress);
@@ -49,6 +51,9 @@ Model::Model(const std::string & path, const ModelParams & params) : model_(null
     if (!model_) {
         const std::string why = last_errors();
         throw std::runtime_error(why.empty() ? "the load was stopped" : why);
+    }
+    if (!params.mmap && !params.no_alloc) {
+        use_huge_pages(get());
     }
 }
 

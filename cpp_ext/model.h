@@ -16,6 +16,7 @@ struct ModelParams {
     int n_gpu_layers = 0;                // -1: all
     std::vector<std::string> devices;    // empty: llama.cpp's choice
     std::function<bool(float)> progress; // 0..1; false stops the load
+    bool mmap = true;                    // false: copied into memory, in large pages if there are any
     bool vocab_only = false;             // see Vocabulary
     bool no_alloc = false;               // see MemoryTrial
 };
@@ -28,6 +29,7 @@ class Model {
 
     llama_model * get() const { return model_.get(); }
     const llama_vocab * vocab() const { return llama_model_get_vocab(get()); }
+    bool mapped() const { return mapped_; } // whether its weights on the host are pages of the file
 
     std::string arch() const { return meta("general.architecture").value_or(""); }
     std::string description() const;
@@ -56,13 +58,14 @@ class Model {
 
   private:
     std::unique_ptr<llama_model, void (*)(llama_model *)> model_;
+    bool mapped_;
 };
 
 // A GGUF's vocabulary without the weights. No Model: a context for one would end the process.
 class Vocabulary {
   public:
     // Throws std::runtime_error as Model does.
-    explicit Vocabulary(const std::string & path) : model_(path, ModelParams{0, {}, nullptr, true}) {}
+    explicit Vocabulary(const std::string & path) : model_(path, ModelParams{0, {}, nullptr, true, true}) {}
 
     int n_vocab() const { return model_.n_vocab(); }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import memory
 from ._native import core
 from .errors import ModelError, ResourceError, UsageError
-from .hardware import devices, gpu_layers
+from .hardware import devices, gpu_layers, maps
 from .plan import CELL, HOST, MemoryLine, MemoryPlan, make_plan, size_text, state_bytes
 from .sizes import Sizes
 
@@ -72,10 +72,17 @@ def open_trial(target: Path, draft: Path | None, options: Options) -> _core.Memo
     layers = gpu_layers(options.gpu_layers), gpu_layers(options.draft_gpu_layers)
     path = target
     try:
-        trial: _core.MemoryTrial = core().MemoryTrial(str(target), layers[0], list(options.devices))
+        trial: _core.MemoryTrial = core().MemoryTrial(
+            str(target), layers[0], list(options.devices), mmap=maps(target, options.mmap)
+        )
         if draft is not None:
             path = draft
-            trial.open_draft(str(draft), layers[1], list(options.draft_devices))
+            trial.open_draft(
+                str(draft),
+                layers[1],
+                list(options.draft_devices),
+                mmap=maps(draft, options.mmap),
+            )
     except RuntimeError as error:
         text = f"{path}: llama.cpp cannot load it ({error}); is the file complete?"
         raise ModelError(text) from error

@@ -9,6 +9,8 @@ from pathlib import Path
 from ._native import LLAMA_CPP_PYTHON, core
 from .errors import ResourceError
 
+_COPIED = 256 * 2**20  # bytes of a file
+
 REBUILD = (
     'CMAKE_ARGS="-DGGML_CUDA=on" pip install --no-cache-dir --force-reinstall '
     f"llama-cpp-python=={LLAMA_CPP_PYTHON} (macOS: Metal is on by default)"
@@ -59,6 +61,11 @@ def gpu_layers(asked: int | None) -> int:
         )
         raise ResourceError(text)
     return asked
+
+
+def maps(path: Path, asked: bool | None) -> bool:
+    """Whether a file's weights are mapped: as asked, by default those of large files."""
+    return path.stat().st_size > _COPIED if asked is None else asked
 
 
 def usable_cpus() -> set[int]:

@@ -17,7 +17,7 @@ from .engine import Engine, Parts
 from .errors import DflashError, ModelError, ResourceError, UsageError
 from .fitting import Fitted, fit, open_trial, say
 from .gguf_file import GgufFile
-from .hardware import check_devices, default_threads, devices, gpu_layers
+from .hardware import check_devices, default_threads, devices, gpu_layers, maps
 from .options import OptionKeywords, Options, settled
 from .pair import Draft, check_draft
 from .params import AUTO
@@ -74,7 +74,7 @@ def load(
             facts = check_draft(target_file, find_draft(Path(draft), target_path))
         _check_devices(chosen)
         fitted = _fit(target_path, facts, chosen)
-        model = _open_model(target_path, chosen.gpu_layers, chosen.devices, progress)
+        model = _open_model(target_path, chosen.gpu_layers, chosen.devices, chosen.mmap, progress)
     parts = _assemble(model, facts, chosen, fitted)
     parts.origin = Origin(
         ModelFile.of(target_path.absolute()),
@@ -133,6 +133,7 @@ def _open_model(
     path: Path,
     layers: int | None,
     devices: tuple[str, ...],
+    mmap: bool | None,
     progress: Callable[[float], bool] | None = None,
 ) -> _core.Model:
     stopped: list[BaseException | None] = []
@@ -149,7 +150,11 @@ def _open_model(
 
     try:
         model: _core.Model = core().Model(
-            str(path), n_gpu_layers=gpu_layers(layers), devices=list(devices), progress=report
+            str(path),
+            n_gpu_layers=gpu_layers(layers),
+            devices=list(devices),
+            progress=report,
+            mmap=maps(path, mmap),
         )
     except RuntimeError as error:
         if stopped:
@@ -167,7 +172,9 @@ def _assemble(model: _core.Model, draft: Draft | None, options: Options, fitted:
     drafter: _core.Drafter | None = None
     taps: list[int] = []
     if draft is not None:
-        draft_model = _open_model(draft.path, options.draft_gpu_layers, options.draft_devices)
+        draft_model = _open_model(
+            draft.path, options.draft_gpu_layers, options.draft_devices, options.mmap
+        )
         taps = draft_model.taps
         anchor = _open_context(model, anchor_params()) if sizes.snapshots else context
         drafter = _open_drafter(draft, draft_model, anchor, options, sizes)

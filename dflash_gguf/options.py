@@ -32,6 +32,7 @@ class OptionKeywords(TypedDict, total=False):
     draft_devices: tuple[str, ...]
     kv_type: str | tuple[str, str]
     draft_kv_type: str | tuple[str, str] | None
+    mmap: bool | None
     flash_attn: bool | None
     batch: int | None
     ubatch: int | None
@@ -63,6 +64,8 @@ class Options:
         devices, draft_devices: names as `dflash-gguf devices` lists them.
         kv_type: llama.cpp's name of the numbers in the target's cache, such as "f16" or "q8_0", or two, of keys
             and of values. draft_kv_type: of the draft's cache; None: the same.
+        mmap: whether weights on the host are pages of the file, which the system may drop and read again; None:
+            only of files over 256 MiB: what fits the caches is faster from memory of its own.
         flash_attn: None: where it pays. Values of a quantised type need it.
         batch, ubatch: rows of a decode of the target, as it is asked for and as it is computed; None: 256 or what
             a verify of all sequences takes.
@@ -89,6 +92,7 @@ class Options:
     draft_devices: tuple[str, ...] = ()
     kv_type: str | tuple[str, str] = "f16"
     draft_kv_type: str | tuple[str, str] | None = None
+    mmap: bool | None = None
     flash_attn: bool | None = None
     batch: int | None = None
     ubatch: int | None = None

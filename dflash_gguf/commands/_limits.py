@@ -59,6 +59,14 @@ DraftCacheV = Annotated[
 FlashAttention = Annotated[
     str, typer.Option("--flash-attn", "-fa", help="Flash attention: on, off or auto.")
 ]
+Mmap = Annotated[
+    bool | None,
+    typer.Option(
+        "--mmap/--no-mmap",
+        help="Use weights as pages of the file, not copied into memory.",
+        show_default="files over 256 MiB",
+    ),
+]
 Batch = Annotated[
     int | None,
     typer.Option(
@@ -111,6 +119,7 @@ class Limits:
     draft_cache_k: str | None
     draft_cache_v: str | None
     flash_attn: str
+    mmap: bool | None
     batch: int | None
     ubatch: int | None
     draft_batch: int | None
@@ -128,6 +137,7 @@ class Limits:
             "kv_type": kinds,
             "draft_kv_type": drafts,
             "flash_attn": _flash(self.flash_attn),
+            "mmap": self.mmap,
             "batch": self.batch,
             "ubatch": self.ubatch,
             "draft_batch": self.draft_batch,
