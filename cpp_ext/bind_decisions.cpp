@@ -78,6 +78,7 @@ void bind_decisions(py::module_ & m) {
             return py::make_tuple(cut.keep, cut.finish);
         },
         py::arg("tokens"), py::arg("remaining"), py::arg("stops"));
+    m.def("worth_verifying", &worth_verifying, py::arg("drafted"), py::arg("stops"));
     py::class_<StopStrings>(m, "StopStrings")
         .def(py::init<const std::vector<std::string> &>(), py::arg("strings"))
         .def(

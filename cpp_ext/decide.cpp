@@ -71,6 +71,12 @@ Cut cut_output(const std::vector<Token> & tokens, int remaining, const std::unor
     return {n, Finish::none};
 }
 
+int worth_verifying(const std::vector<Token> & drafted, const std::unordered_set<Token> & stops) {
+    const auto ends = [&](Token token) { return stops.count(token) != 0; };
+    const auto end = std::find_if(drafted.begin(), drafted.end(), ends);
+    return static_cast<int>(end - drafted.begin()) + (end != drafted.end() ? 1 : 0);
+}
+
 std::vector<CellRun> later_cells(const std::vector<std::int32_t> & positions,
                                  const std::vector<std::int64_t> & cells, int per_stream) {
     std::vector<CellRun> runs;

@@ -49,6 +49,9 @@ struct Cut {
 // Cut a round's tokens at the first stop token or at the number still wanted.
 Cut cut_output(const std::vector<Token> & tokens, int remaining, const std::unordered_set<Token> & stops);
 
+// Drafted tokens that are worth a verify: up to the first that would end the text.
+int worth_verifying(const std::vector<Token> & drafted, const std::unordered_set<Token> & stops);
+
 // A run of neighbouring cells of the cache that a row of a decode must not see.
 struct CellRun {
     std::int64_t row;

@@ -181,24 +181,33 @@ void Session::probe(std::vector<Turn> & turns, int rows) {
     }
 }
 
-// Verify less of the blocks where their end is unlikely to be accepted.
+// Verify less of the blocks where their end cannot be of use, or is unlikely to be accepted.
 void Session::trim(std::vector<Turn> & turns, Round & round) const {
-    if (!round.learns || round.facts.drafted_width == 1) {
-        return;
+    size_t most = 0; // the same for all: see plan
+    for (const Turn & turn : turns) {
+        const int useful = worth_verifying(turn.request.drafted, turn.sequence->limits.stops);
+        most = std::max(most, static_cast<size_t>(useful));
     }
+    if (round.learns && most > 0) {
+        most = std::min(most, likely(turns, round));
+    }
+    for (Turn & turn : turns) {
+        std::vector<Token> & drafted = turn.request.drafted;
+        drafted.resize(std::min(drafted.size(), most));
+    }
+}
+
+// Drafted tokens of each sequence that are likely enough to be accepted.
+size_t Session::likely(const std::vector<Turn> & turns, const Round & round) const {
     std::vector<std::vector<float>> confidence;
     for (const Turn & turn : turns) {
         // Rejection sampling is exact only if which drafts are tested does not depend on what was drawn.
         if (turn.sequence->sampler.rejects()) {
-            return;
+            return static_cast<size_t>(round.facts.drafted_width) - 1;
         }
         confidence.push_back(turn.request.confidence);
     }
-    const int width = drafting_.controller()->trim(confidence, round.facts.drafted_width);
-    for (Turn & turn : turns) {
-        std::vector<Token> & drafted = turn.request.drafted;
-        drafted.resize(std::min(drafted.size(), static_cast<size_t>(width - 1)));
-    }
+    return static_cast<size_t>(drafting_.controller()->trim(confidence, round.facts.drafted_width)) - 1;
 }
 
 // Tell the controller what the round cost and brought.

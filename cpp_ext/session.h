@@ -116,6 +116,7 @@ class Session {
     void draft(std::vector<Turn> & turns, Round & round);
     void probe(std::vector<Turn> & turns, int rows);
     void trim(std::vector<Turn> & turns, Round & round) const;
+    size_t likely(const std::vector<Turn> & turns, const Round & round) const;
     void prepare_rollback(const std::vector<Turn> & turns);
     void verify(std::vector<Turn> & turns, Round & round);
     void learn(const std::vector<Turn> & turns, Round & round);

@@ -87,6 +87,14 @@ def test_output_is_cut_at_the_first_stop_token_or_at_the_limit(
         assert finish == core().Finish.none
 
 
+@given(st.lists(TOKENS, max_size=8), st.sets(TOKENS, max_size=2))
+def test_nothing_behind_a_drafted_end_is_verified(drafted: list[int], stops: set[int]) -> None:
+    count = core().worth_verifying(drafted, stops)
+    assert 0 <= count <= len(drafted)
+    assert not stops.intersection(drafted[: max(count - 1, 0)])
+    assert count == len(drafted) or drafted[count - 1] in stops
+
+
 STATS = Stats(
     prompt_tokens=1840,
     reused_tokens=0,

@@ -70,6 +70,20 @@ def test_prompts_are_cut_into_batches_without_a_seam(pair: Pair) -> None:  # R8
         assert finish(session, [number])[number] == expected
 
 
+def test_rows_behind_a_drafted_end_are_not_verified(pair: Pair) -> None:
+    expected = plain(pair.target, PROMPT, 60)
+    stop = expected[20]
+    end = expected.index(stop)
+    drafter = core().ScriptedDrafter(VOCAB)
+    session = open_session(pair.target, block=8, drafter=drafter)
+    number = session.add(PROMPT, max_tokens=60, block=8, stops={stop})
+    drafter.script(number, PROMPT + expected, [7])
+    assert finish(session, [number])[number] == expected[: end + 1]
+    # blocks of 8 follow the prompt's own token; the last has no more than what is left up to the end
+    full, rest = divmod(end - 1, 8)
+    assert session.counters(number).drafted == 7 * full + min(rest + 1, 7)
+
+
 @pytest.mark.parametrize("at", range(9))
 def test_stop_token_anywhere_in_a_block_is_exact(pair: Pair, at: int) -> None:  # R13
     expected = plain(pair.target, PROMPT, 60)
