@@ -17,7 +17,7 @@ constexpr size_t blocks_kept = 48;
 constexpr size_t blocks_inherited = 4; // by a new request: what it wants may be another kind of text
 constexpr double request_probes = 3;   // that a request may begin with, whatever the allowance
 constexpr double hopeless = 0.05;      // unless so few requests were drafted for
-constexpr int rates_last = 16;         // rounds
+constexpr int rates_last = 4;          // rounds
 constexpr int rates_last_plain = 256;  // that brought no news of drafts
 constexpr int patience = 4;            // probes in vain before features are turned off for a while
 constexpr int first_sleep = 64;
@@ -33,10 +33,11 @@ std::vector<int> widths_up_to(int widest) {
     return widths;
 }
 
-// Few, since a block that is too wide can be trimmed.
+// Few, since a block that is too wide can be trimmed; that the draft's graph is rebuilt for another width
+// costs nothing more, since an injection comes between any two drafts.
 std::vector<int> drafts_up_to(int widest) {
     std::vector<int> widths{1};
-    for (const int width : {widest / 4, widest / 2, widest}) {
+    for (const int width : {widest / 4, widest / 2, 5 * widest / 8, 3 * widest / 4, widest}) {
         if (width > widths.back()) {
             widths.push_back(width);
         }
@@ -52,6 +53,15 @@ Controller::Controller(CostTable costs, int widest, Return way, int depth,
       depth_(depth), deepest_(needed(widest)) {
     survival_.remember(outcomes, remembered);
     allowance_ = budget();
+}
+
+// Snapshots to go back from a verify. Few numbers of them, since another one takes the making of a context.
+int Controller::needed(int width) const {
+    if (way_ != Return::snapshots || width == 1) {
+        return 0;
+    }
+    const int widest = drafts_.back();
+    return (width <= widest / 4 ? widest / 4 : width <= widest / 2 ? widest / 2 : widest) - 1;
 }
 
 double Controller::budget() const {

@@ -88,7 +88,7 @@ class Controller {
     const Rates & rates(int sequences);
     double verify_cost(int sequences, int width, int depth, double tokens) const;
     Expected expected(const std::vector<float> & confidence, int rows) const;
-    int needed(int width) const { return way_ == Return::snapshots ? width - 1 : 0; }
+    int needed(int width) const;
     bool proven() const;
     double budget() const;
     void look_out(Order & order, int sequences, int most, bool probing);

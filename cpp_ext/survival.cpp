@@ -6,7 +6,8 @@ namespace dflash {
 
 namespace {
 
-constexpr double kept = 0.98;        // what fading leaves: about 50 rounds count
+constexpr double kept = 0.98;                // what fading leaves: about 50 rounds count
+constexpr double kept_of_confidence = 0.995; // what a confidence means changes less with the subject
 constexpr double first_guess = 0.85; // published drafters accept 0.90 to 0.93 of the first tokens, less later
 constexpr double guess_weight = 2;
 constexpr double pool_weight = 4;
@@ -44,13 +45,17 @@ void Survival::saw(const std::vector<float> & confidence, int tested, int accept
 }
 
 void Survival::fade() {
-    const auto less = [](Count & count) {
-        count.tested *= kept;
-        count.accepted *= kept;
+    const auto less = [](Count & count, double share) {
+        count.tested *= share;
+        count.accepted *= share;
     };
-    less(all_);
-    std::for_each(positions_.begin(), positions_.end(), less);
-    std::for_each(by_confidence_.begin(), by_confidence_.end(), less);
+    less(all_, kept);
+    for (Count & count : positions_) {
+        less(count, kept);
+    }
+    for (Count & count : by_confidence_) {
+        less(count, kept_of_confidence);
+    }
 }
 
 double Survival::chance(int position) const {
@@ -62,7 +67,9 @@ double Survival::chance(int position) const {
 }
 
 double Survival::chance(int position, float confidence) const {
-    return by_confidence_[static_cast<size_t>(bucket(confidence))].share(chance(position), pool_weight);
+    // until it is known what a confidence means: no more than it says
+    const double guess = std::min<double>(confidence, chance(position));
+    return by_confidence_[static_cast<size_t>(bucket(confidence))].share(guess, pool_weight);
 }
 
 std::vector<std::pair<double, double>> Survival::outcomes() const {
