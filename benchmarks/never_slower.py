@@ -6,8 +6,8 @@
 The second form takes a drafter of random weights, which is never right. Every run of it loads the files anew with an
 empty cache, so that what is measured includes the learning; prompts are a dozen messages long and end tokens do not
 end an answer. With a real drafter a warm-up comes first, answers end by themselves, and the best fixed width is
-looked for too. Runs are interleaved with plain
-decoding; prints JSON lines of medians of ratios to it.
+looked for too. All take turns of 256 tokens
+with plain decoding; prints JSON lines of medians of ratios to it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import os
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,6 +30,7 @@ import dflash_gguf
 from dflash_gguf.convert import convert
 
 _FIRST = 256
+_TURN = 256  # tokens over all sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +42,44 @@ class Run:
     prompt: float
 
 
-def answer(
-    engine: dflash_gguf.Engine, prompts: list[list[int]], n: int, block: object, *, endless: bool
-) -> Run:
-    """Answer all prompts, as many at a time as the engine takes."""
-    waiting, prompt_tokens, done = list(prompts), 0, 0
-    before = engine.times()
-    first = 0.0
-    while waiting or engine.busy:
-        while waiting and engine.free:
-            engine.start(waiting.pop(), max_tokens=n, block=block, ignore_end=endless)
-        for _, chunk in engine.step():
-            done += len(chunk.tokens)
-        if not first and done >= _FIRST * len(prompts):
-            first = _decode_seconds(before, engine.times())
-    after = engine.times()
-    prompt_tokens = sum(map(len, prompts))
-    return Run(
-        all=done / _decode_seconds(before, after),
-        first=_FIRST * len(prompts) / first if first else 0.0,
-        prompt=prompt_tokens / (after["prefill"] - before["prefill"]),
-    )
+class Answering:
+    """Prompts being answered by an engine, as many at a time as it takes, in stretches of some tokens."""
+
+    def __init__(
+        self, engine: dflash_gguf.Engine, prompts: list[list[int]], n: int, *, endless: bool
+    ) -> None:
+        self._engine, self._n, self._endless = engine, n, endless
+        self._waiting, self._prompts = list(prompts), prompts
+        self._times = {"decode": 0.0, "prompt": 0.0}
+        self._done, self._first = 0, 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is left to answer."""
+        return bool(self._waiting) or self._engine.busy
+
+    def advance(self, tokens: int) -> None:
+        """Write about so many tokens."""
+        engine, until, before = self._engine, self._done + tokens, self._engine.times()
+        while self.busy and self._done < until:
+            while self._waiting and engine.free:
+                engine.start(self._waiting.pop(), max_tokens=self._n, ignore_end=self._endless)
+            for _, chunk in engine.step():
+                self._done += len(chunk.tokens)
+            if not self._first and self._done >= _FIRST * len(self._prompts):
+                self._first = self._times["decode"] + _decode_seconds(before, engine.times())
+        after = engine.times()
+        self._times["decode"] += _decode_seconds(before, after)
+        self._times["prompt"] += after["prefill"] - before["prefill"]
+
+    def run(self) -> Run:
+        """Return what came of it."""
+        read = sum(map(len, self._prompts))
+        return Run(
+            all=self._done / self._times["decode"],
+            first=_FIRST * len(self._prompts) / self._first if self._first else 0.0,
+            prompt=read / self._times["prompt"],
+        )
 
 
 def _decode_seconds(before: dict[str, float], after: dict[str, float]) -> float:
@@ -115,39 +135,52 @@ def measure(
         "context": args.n + 256,
         "prefix_memory": 0,
     }
+    count = sequences if learning else max(sequences, 24)
+    chosen = [
+        conversation(messages, i * len(messages) // count, 12 if learning else 1)
+        for i in range(count)
+    ]
+    loads: dict[str, tuple[Path | None, dict[str, Any]]] = {
+        "plain": (None, {}),
+        "auto": (draft, {}),
+    }
+    if not learning:
+        for block in map(int, args.blocks.split(",")):
+            loads[str(block)] = draft, {"block": block, "max_block": block}
     arms: dict[str, list[Run]] = {}
-
-    def run(name: str, engine: dflash_gguf.Engine, block: object) -> None:
-        count = sequences if learning else max(sequences, 24)
-        starts = [i * len(messages) // count for i in range(count)]
-        prompts = [
-            engine.encode(conversation(messages, start, 12 if learning else 1)) for start in starts
-        ]
-        arms.setdefault(name, []).append(answer(engine, prompts, args.n, block, endless=learning))
-
-    blocks = [] if learning else [int(block) for block in args.blocks.split(",")]
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["DFLASH_GGUF_CACHE"] = cache
-        plain = None if learning else dflash_gguf.load(args.target, **options)
-        auto = None if learning else dflash_gguf.load(args.target, draft, **options)
-        fixed = {
-            b: dflash_gguf.load(args.target, draft, block=b, max_block=b, **options) for b in blocks
-        }
-        if auto is not None:
-            run("auto", auto, None)
-            arms.clear()
-        for number in range(args.pairs):
-            if plain is not None and auto is not None:
-                run("plain", plain, None)
-                run("auto", auto, None)
-                for block, engine in fixed.items():
-                    run(str(block), engine, None)
-                continue
-            os.environ["DFLASH_GGUF_CACHE"] = f"{cache}/{number}"
-            for name, drafter in (("plain", None), ("auto", draft)):
-                with dflash_gguf.load(args.target, drafter, **options) as fresh:
-                    run(name, fresh, None)
+    engines: dict[str, dflash_gguf.Engine] = {}
+    with tempfile.TemporaryDirectory() as cache, ExitStack() as stack:
+        for number in range(args.pairs + (0 if learning else 1)):
+            if learning or not engines:
+                stack.close()
+                os.environ["DFLASH_GGUF_CACHE"] = f"{cache}/{number}"
+                for name, (drafter, settings) in loads.items():
+                    engine = dflash_gguf.load(args.target, drafter, **options, **settings)
+                    engines[name] = stack.enter_context(engine)
+            runs = together(engines, chosen, args.n, endless=learning)
+            for name, run in runs.items():
+                arms.setdefault(name, []).append(run)
+    if not learning:
+        arms = {name: runs[1:] for name, runs in arms.items()}  # the warm-up
     return {"sequences": sequences, "n": args.n, **ratios(arms), "date": time.strftime("%F")}
+
+
+def together(
+    engines: dict[str, dflash_gguf.Engine],
+    messages: list[list[dict[str, str]]],
+    n: int,
+    *,
+    endless: bool,
+) -> dict[str, Run]:
+    """Let engines answer in turns of some tokens, so that a machine's swings meet all alike."""
+    answering = {
+        name: Answering(engine, [engine.encode(each) for each in messages], n, endless=endless)
+        for name, engine in engines.items()
+    }
+    while any(each.busy for each in answering.values()):
+        for each in answering.values():
+            each.advance(_TURN)
+    return {name: each.run() for name, each in answering.items()}
 
 
 def conversation(
