@@ -170,6 +170,11 @@ void ModelDrafter::rehearse(std::vector<DraftRequest> & requests) {
     }
 }
 
+// A split cache's decode is cut where the sequences' rows differ in number, and a block must not be.
+bool ModelDrafter::same_width() const {
+    return equal_length() || (context_->params().n_seq > 1 && !context_->params().unified);
+}
+
 std::vector<BlockGroup> ModelDrafter::groups(const std::vector<DraftRequest> & requests) const {
     std::vector<int> counts;
     std::vector<int> rooms;
@@ -180,13 +185,13 @@ std::vector<BlockGroup> ModelDrafter::groups(const std::vector<DraftRequest> & r
         rooms.push_back(std::max(request.count, context_->params().n_ctx - request.pos - 1));
         all.members.push_back(all.members.size());
     }
-    if (!equal_length()) {
+    if (!same_width()) {
         return {all};
     }
     std::vector<BlockGroup> equals = equal_blocks(counts, rooms);
     for (const BlockGroup & group : equals) {
         // beyond it llama.cpp's graphs leave out what they should compute, without a word
-        if (block_rows(group.count) > trained_block_) {
+        if (equal_length() && block_rows(group.count) > trained_block_) {
             throw std::logic_error("a block of " + std::to_string(block_rows(group.count)) +
                                    " rows, the drafter was trained for " + std::to_string(trained_block_));
         }
@@ -197,7 +202,7 @@ std::vector<BlockGroup> ModelDrafter::groups(const std::vector<DraftRequest> & r
 void ModelDrafter::draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group,
                                   bool reads) {
     const auto rows_of = [&](const DraftRequest & request) {
-        return block_rows(equal_length() ? group.count : request.count);
+        return block_rows(same_width() ? group.count : request.count);
     };
     noise_.clear();
     for (const size_t member : group.members) {

@@ -74,6 +74,7 @@ class ModelDrafter : public Drafter {
 
   private:
     void flush();
+    bool same_width() const;
     void draft_together(std::vector<DraftRequest> & requests, const BlockGroup & group, bool reads);
     std::vector<BlockGroup> groups(const std::vector<DraftRequest> & requests) const;
 

@@ -35,6 +35,15 @@ class Layout:
     from_anchor: bool = False
     confidence: bool = False
 
+    @property
+    def unified(self) -> bool:
+        """Whether all sequences must share one cache: else llama.cpp may take their blocks in another order.
+
+        Of a cache in parts each block attends to its own part alone: with 32 sequences a draft takes 0.4 of the
+        time.
+        """
+        return self.family == DSPARK
+
     def widest(self, block_size: int) -> int:
         """Return the rows of the widest verify: the anchor and what a block of `block_size` drafts."""
         return block_size + 1 if self.from_anchor else block_size

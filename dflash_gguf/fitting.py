@@ -94,15 +94,18 @@ def default_context(options: Options, n_ctx_train: int) -> int:
     return options.context or min(_DEFAULT_CTX, n_ctx_train)
 
 
-def fit(trial: _core.MemoryTrial, options: Options, block: int, *, drafts: bool) -> Fitted:
+def fit(
+    trial: _core.MemoryTrial, options: Options, block: int, *, drafts: bool, unified: bool = False
+) -> Fitted:
     """Choose what fits: snapshots for the widest block, else what should be fastest of less.
 
     Args:
         block: rows of the widest verify that is wanted; 1 without a drafter.
+        unified: the draft's sequences must share one cache.
 
     Raises ResourceError, with the numbers and a context that would fit, if nothing does.
     """
-    return _Fitting(trial, options, block, drafts=drafts).choose()
+    return _Fitting(trial, options, block, drafts=drafts, unified=unified).choose()
 
 
 def expected_speed(block: int, *, replay: bool) -> float:
@@ -132,10 +135,16 @@ def _verify(rows: int) -> float:
 
 class _Fitting:
     def __init__(
-        self, trial: _core.MemoryTrial, options: Options, block: int, *, drafts: bool
+        self,
+        trial: _core.MemoryTrial,
+        options: Options,
+        block: int,
+        *,
+        drafts: bool,
+        unified: bool,
     ) -> None:
         self._trial, self._options, self._drafts = trial, options, drafts
-        self._wanted = block
+        self._wanted, self._unified = block, unified
         self._context = default_context(options, trial.n_ctx_train)
         self._limit = None if options.memory_limit is None else parse_size(options.memory_limit)
         self._free = {device.name: device.memory_free for device in devices()}
@@ -183,7 +192,8 @@ class _Fitting:
 
     def _sizes(self, block: int, *, replay: bool, context: int | None = None) -> Sizes:
         states = self._trial.has_state and not replay
-        return Sizes(context or self._context, block, block - 1 if states else 0, replay=replay)
+        snapshots = block - 1 if states else 0
+        return Sizes(context or self._context, block, snapshots, replay, self._unified)
 
     def _widest(self, *, replay: bool) -> Sizes | None:
         least = min(2, self._wanted)

@@ -109,7 +109,8 @@ def _check_devices(options: Options) -> None:
 def _fit(target: Path, draft: Draft | None, options: Options) -> Fitted:
     """Plan the memory before anything is loaded, and say it."""
     trial = open_trial(target, None if draft is None else draft.path, options)
-    fitted = fit(trial, options, _block(draft, options), drafts=draft is not None)
+    unified = draft is not None and draft.layout.unified
+    fitted = fit(trial, options, _block(draft, options), drafts=draft is not None, unified=unified)
     say(fitted)
     return fitted
 

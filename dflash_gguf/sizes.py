@@ -53,12 +53,14 @@ class Sizes:
         block: rows of the widest verify; 1 without a drafter.
         snapshots: states of a sequence that llama.cpp keeps for going back.
         replay: a recurrent state is kept once and accepted tokens are decoded again instead.
+        unified: the draft's cache is one for all sequences, not in parts.
     """
 
     context: int
     block: int
     snapshots: int = 0
     replay: bool = False
+    unified: bool = False
 
 
 def kv_types(options: Options, *, draft: bool = False) -> tuple[str, str]:
@@ -178,7 +180,7 @@ def draft_params(options: Options, sizes: Sizes) -> _core.ContextParams:
     params.n_threads = params.n_threads_batch = (
         options.draft_threads or options.threads or default_threads()
     )
-    params.unified = True
+    params.unified = sizes.unified
     _set_caches(params, options, draft=True)
     return params
 
