@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dflash_gguf
-from dflash_gguf import ResourceError, UsageError, memory
+from dflash_gguf import ResourceError, UsageError, hardware, memory
 from dflash_gguf._native import core
 from dflash_gguf.fitting import expected_speed, parse_size
 from dflash_gguf.plan import MemoryPlan, size_text
@@ -107,7 +107,7 @@ def test_large_contexts_take_what_was_planned(tiny: Tiny) -> None:  # B2
 
 
 def test_places_and_kinds_add_up(hybrid: Pair) -> None:
-    plan = plan_of(hybrid.target, hybrid.draft, context=300, sequences=2)
+    plan = plan_of(hybrid.target, hybrid.draft, context=300, sequences=2, mmap=True)
     assert plan.total == sum(plan.at(place) for place in plan.places)
     assert plan.of("snapshots") == 7 * plan.of("states") > 0
     assert plan.at("host", mapped=False) == plan.total - plan.of("target weights", "draft weights")
@@ -209,6 +209,24 @@ def test_a_limit_is_kept_and_named(pair: Pair) -> None:
     assert plan_of(pair.target, pair.draft, context=256, memory_limit="1G").total < 2**30
 
 
+def test_small_files_are_copied_unless_asked_otherwise(
+    hybrid: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(mmap: bool | None) -> tuple[bool, list[int]]:
+        with dflash_gguf.load(
+            hybrid.target, hybrid.draft, context=256, mmap=mmap, **QUICK
+        ) as engine:
+            assert engine.plan is not None
+            mapped = any(line.mapped and line.size for line in engine.plan.lines)
+            return mapped, engine.generate([1, 2, 3], max_tokens=9, ignore_end=True).tokens
+
+    mapped, tokens = found(True)
+    assert mapped
+    assert found(False) == found(None) == (False, tokens)
+    monkeypatch.setattr(hardware, "_COPIED", 1000)
+    assert found(None) == (True, tokens)
+
+
 def test_a_context_of_any_size_is_refused_without_taking_it(dense: Pair) -> None:
     before = core().own_memory()
     with pytest.raises(ResourceError, match=r"takes about [\d,.]+ GiB with"):
@@ -219,9 +237,9 @@ def test_a_context_of_any_size_is_refused_without_taking_it(dense: Pair) -> None
 def test_weights_of_a_file_may_be_more_than_is_free(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_of(tiny.target, context=256)
+    plan = plan_of(tiny.target, context=256, mmap=True)
     monkeypatch.setattr(memory, "available", lambda: plan.at("host", mapped=False) + 4 * MIB)
-    with dflash_gguf.load(tiny.target, context=256, **QUICK) as engine:
+    with dflash_gguf.load(tiny.target, context=256, mmap=True, **QUICK) as engine:
         (warning,) = engine.warnings
         assert re.match(
             r"the weights do not fit in memory beside the rest \([\d.]+ MiB planned", warning

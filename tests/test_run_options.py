@@ -75,6 +75,8 @@ def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Param
         (["-ctk", "f32"], "draft_kv_type", ("f32", "f16")),
         (["-ctkd", "q8_0", "-ctk", "f32"], "draft_kv_type", ("q8_0", "f16")),
         (["-ctvd", "q4_0"], "draft_kv_type", ("f16", "q4_0")),
+        (["--mmap"], "mmap", True),
+        (["--no-mmap"], "mmap", False),
         (["-fa", "on"], "flash_attn", True),
         (["-fa", "off"], "flash_attn", False),
         (["-fa", "auto"], "flash_attn", None),
