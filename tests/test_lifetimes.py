@@ -222,7 +222,7 @@ choose = random.Random(seed)
 TURNS = [{"role": "user", "content": "hi"}]
 
 def load():
-    return dflash_gguf.load(target, draft, threads=1, context=512, sequences=2)
+    return dflash_gguf.load(target, draft, threads=1, context=1024, sequences=2)
 
 def stream(loop, engine):
     if choose.random() < 0.5:
@@ -230,33 +230,36 @@ def stream(loop, engine):
     return loop.run_until_complete(engine.create_chat_completion(TURNS, stream=True))
 
 loop, engines, streams = asyncio.new_event_loop(), [], []  # each stream with the loop it was begun in
-for _ in range(90):
-    what = choose.randrange(11)
+ACTIONS = "open stream read forget leave lose close drop collect".split()
+for _ in range(60):
+    (what,) = choose.choices(ACTIONS, [4, 8, 4, 1, 1, 3, 1, 1, 1])
     try:
-        if what == 0 and len(engines) < 2:
+        if what == "open" and len(engines) < 2:
             engines.append(AsyncEngine(load))
             loop.run_until_complete(engines[-1].open())
-        elif what in (1, 2) and engines:
+        elif what == "stream" and engines:
             streams.append((loop, stream(loop, choose.choice(engines))))
             loop.run_until_complete(anext(streams[-1][1]))
-        elif what in (3, 4) and streams:
+        elif what == "read" and streams:
             own, begun = choose.choice(streams)
             if not own.is_closed():
                 own.run_until_complete(anext(begun, None))
-        elif what == 5 and streams:
+        elif what == "forget" and streams:
             del streams[choose.randrange(len(streams))]
-        elif what == 6 and streams:
+        elif what == "leave" and streams:
             own, begun = streams.pop(choose.randrange(len(streams)))
             if not own.is_closed():
                 own.run_until_complete(begun.aclose())
-        elif what == 7:
+        elif what == "lose":
             loop.close()  # with whatever is open in it
             loop = asyncio.new_event_loop()
             for engine in engines:  # whose thread must not die of it
-                loop.run_until_complete(asyncio.wait_for(engine.generate([7], max_tokens=9), 60))
-        elif what == 8 and engines:
-            loop.run_until_complete(choose.choice(engines).close())
-        elif what == 9 and engines:
+                loop.run_until_complete(asyncio.wait_for(engine.call(lambda own: own.free), 60))
+        elif what == "close" and engines:
+            engine = choose.choice(engines)
+            loop.run_until_complete(engine.close())
+            engines.remove(engine)
+        elif what == "drop" and engines:
             del engines[choose.randrange(len(engines))]
         else:
             gc.collect()
