@@ -293,6 +293,10 @@ void Controller::saw_round(const RoundFacts & facts) {
     }
     const double verify = static_cast<double>(facts.verify) - (facts.rebuilt ? costs_.rebuild() : 0);
     costs_.saw_verify(facts.sequences, facts.width, way_ == Return::snapshots ? depth_ : 0, verify);
+    if (facts.sequences != last_sequences_) {
+        regret_ *= 0.85; // as answers come and go, what would have paid a moment ago may not
+        last_sequences_ = facts.sequences;
+    }
     regret_ = gap_ > 0 ? regret_ + gap_ * total : regret_ * 0.9;
     last_drafted_ = facts.drafted_width;
     last_verified_ = facts.width;

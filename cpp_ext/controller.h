@@ -105,6 +105,7 @@ class Controller {
     int deepest_;          // snapshots that can be had
     int last_drafted_ = 1; // width
     int last_verified_ = 1;
+    int last_sequences_ = 0;
     double gap_ = 0;       // share of the time that the present depth loses
     double regret_ = 0;    // nanoseconds lost so
     double allowance_ = 0; // nanoseconds that probes may take

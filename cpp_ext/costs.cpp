@@ -10,7 +10,8 @@ namespace {
 
 constexpr double drift_step = 0.2;
 constexpr double cell_step = 0.05;
-constexpr double most_off = 3; // a round that took this many times longer was disturbed by something else
+constexpr double first_step = 0.3; // where the model is a guess from other numbers of sequences
+constexpr double most_off = 3;     // a round that took this many times longer was disturbed by something else
 
 using Curve = std::vector<std::pair<double, double>>;
 
@@ -104,52 +105,66 @@ double CostTable::model(bool verify, int sequences, int width) const {
     return curve.empty() ? 0 : at(curve, width);
 }
 
-CostTable::Row & CostTable::row(int sequences) {
+const CostTable::Row & CostTable::row(int sequences) const {
     const auto [entry, fresh] = rows_.try_emplace(sequences);
     Row & row = entry->second;
     if (fresh) {
         row.slot = slot(sequences);
         for (int width = 1; width <= widest_; ++width) {
-            row.verify.model.push_back(model(true, sequences, width));
-            row.draft.model.push_back(width > 1 ? model(false, sequences, width) : 0);
+            row.verify.push_back(model(true, sequences, width));
+            row.draft.push_back(width > 1 ? model(false, sequences, width) : 0);
         }
-        row.verify.correction.assign(static_cast<size_t>(widest_), 1);
-        row.draft.correction.assign(static_cast<size_t>(widest_), 1);
     }
     return row;
+}
+
+// Numbers of sequences up to the next power of two are alike: each alone is met too seldom to learn from.
+CostTable::Corrections & CostTable::corrections(int sequences) const {
+    int octave = 0;
+    while ((2 << octave) <= sequences) {
+        ++octave;
+    }
+    Corrections & found = corrections_[octave];
+    found.verify.resize(static_cast<size_t>(widest_));
+    found.draft.resize(static_cast<size_t>(widest_));
+    return found;
 }
 
 double CostTable::verify(int sequences, int width, int depth) const {
     const Row & known = row(sequences);
     const size_t i = static_cast<size_t>(width - 1);
-    return (known.verify.model[i] + known.slot * depth) * known.verify.correction[i] * drift_;
+    return (known.verify[i] + known.slot * depth) * corrections(sequences).verify[i].factor * drift_;
 }
 
 double CostTable::draft(int sequences, int width) const {
-    const Row & known = row(sequences);
     const size_t i = static_cast<size_t>(width - 1);
-    return known.draft.model[i] * known.draft.correction[i] * drift_;
+    return row(sequences).draft[i] * corrections(sequences).draft[i].factor * drift_;
 }
 
 double CostTable::inject(int rows) const {
     return inject_.empty() ? 0 : at(inject_, rows) * drift_;
 }
 
-void CostTable::saw(Stage & stage, int width, double ns, double expected) {
+void CostTable::saw(Correction & correction, int sequences, double ns, double expected) {
     if (!(expected > 0) || !is_time(ns)) {
         return;
     }
     const double ratio = std::clamp(ns / expected, 1 / most_off, most_off);
+    const bool measured = std::binary_search(grid_.begin(), grid_.end(), sequences);
+    const double step = measured ? cell_step : std::max(cell_step, first_step / (1 + correction.seen));
     drift_ *= std::pow(ratio, drift_step);
-    stage.correction[static_cast<size_t>(width - 1)] *= std::pow(ratio, cell_step);
+    correction.factor *= std::pow(ratio, step);
+    ++correction.seen;
 }
 
 void CostTable::saw_verify(int sequences, int width, int depth, double ns) {
-    saw(row(sequences).verify, width, ns, verify(sequences, width, depth));
+    Correction & correction = corrections(sequences).verify[static_cast<size_t>(width - 1)];
+    saw(correction, sequences, ns, verify(sequences, width, depth));
 }
 
 void CostTable::saw_draft(int sequences, int width, double ns) {
-    saw(row(sequences).draft, width, ns, draft(sequences, width));
+    Correction & correction = corrections(sequences).draft[static_cast<size_t>(width - 1)];
+    saw(correction, sequences, ns, draft(sequences, width));
 }
 
 void CostTable::saw_shift(double ns) {

@@ -46,26 +46,32 @@ class CostTable {
 
   private:
     // Of some number of sequences, by width.
-    struct Stage {
-        std::vector<double> model;
-        std::vector<double> correction;
-    };
     struct Row {
-        Stage verify;
-        Stage draft;
+        std::vector<double> verify;
+        std::vector<double> draft;
         double slot = 0;
     };
+    struct Correction {
+        double factor = 1;
+        int seen = 0;
+    };
+    // Of numbers of sequences that are alike, by width.
+    struct Corrections {
+        std::vector<Correction> verify;
+        std::vector<Correction> draft;
+    };
 
-    Row & row(int sequences);
-    const Row & row(int sequences) const { return const_cast<CostTable *>(this)->row(sequences); }
+    const Row & row(int sequences) const;
+    Corrections & corrections(int sequences) const;
     double model(bool verify, int sequences, int width) const;
     double slot(int sequences) const;
-    void saw(Stage & stage, int width, double ns, double expected);
+    void saw(Correction & correction, int sequences, double ns, double expected);
 
     Calibration calibration_;
     int widest_ = 1;
-    std::vector<int> grid_;   // numbers of sequences that were measured
-    std::map<int, Row> rows_; // filled as they are asked for
+    std::vector<int> grid_;           // numbers of sequences that were measured
+    mutable std::map<int, Row> rows_; // filled as they are asked for
+    mutable std::map<int, Corrections> corrections_;
     std::vector<std::pair<double, double>> inject_;
     double drift_ = 1;
 };
