@@ -116,7 +116,7 @@ def summary(rows: Sequence[Row], task: Task, void: str | None) -> dict[str, Any]
         "simulated": task.survival is not None,
         "passes": len(rows[0].speeds) - 1,
         "threads": task.threads,
-        "files": [task.target.name, task.draft.name],
+        "files": [task.target.name, task.draft.name, task.peer_draft.name],
         "system_info": core().system_info().strip(),
         "machine": f"{platform.machine()}, {platform.system()}, {os.cpu_count()} CPUs",
         "wait_policy": {
@@ -213,6 +213,7 @@ def main() -> None:
     where.add_argument("--sdist", type=Path, help="llama-cpp-python's, to build it from")
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--draft", type=Path, required=True)
+    parser.add_argument("--peer-draft", type=Path, help="the server's; default: the same")
     parser.add_argument("--prompts", type=Path, default=Path("models/tiny/prompts.jsonl"))
     parser.add_argument("--count", type=int, default=16, help="prompts, spread over the file")
     parser.add_argument("-n", type=int, default=256, help="tokens of an answer at most")
@@ -239,6 +240,7 @@ def main() -> None:
             task = Task(
                 target=args.target,
                 draft=args.draft,
+                peer_draft=args.peer_draft or args.draft,
                 threads=args.threads,
                 context=args.context,
                 sequences=sequences,

@@ -22,6 +22,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 TASK: dict[str, Any] = {
     "target": Path("T.gguf"),
     "draft": Path("D.gguf"),
+    "peer_draft": Path("E.gguf"),
     "threads": 2,
     "context": 512,
     "sequences": 2,
@@ -163,7 +164,7 @@ def test_the_servers_command_says_all_that_is_compared(arms: ModuleType) -> None
     line = " ".join(peer._command())
     for part in (
         "-m T.gguf -t 2 -c 1024 --parallel 2",
-        "-md D.gguf -td 2 --spec-type draft-dflash",
+        "-md E.gguf -td 2 --spec-type draft-dflash",
         "--spec-draft-n-max 3 --spec-draft-p-min 0.5 --spec-synth-rates 0.8,0.5,0.25",
     ):
         assert part in line
