@@ -71,6 +71,18 @@ def test_a_seed_gives_the_same_draws(mini: Pair) -> None:
     assert stats_of(first).accepted_at != stats_of(other).accepted_at
 
 
+def test_what_is_tried_out_follows_the_curve_too(mini: Pair) -> None:
+    for chance in (1.0, 0.0):
+        simulate = Simulation([chance] * 7)
+        with dflash_gguf.load(
+            mini.target, mini.draft, simulate=simulate, **QUICK, prefix_memory=0
+        ) as engine:
+            engine.generate(PROMPT, ignore_end=True, max_tokens=300)
+            (tested, accepted), *_ = engine._open().session.outcomes
+        assert tested > 0
+        assert accepted == chance * tested
+
+
 def test_only_simulated_answers_are_marked(mini: Pair) -> None:
     simulated = stats_of(answer_of(mini, Simulation(), max_tokens=20))
     real = stats_of(answer_of(mini, None, max_tokens=20))
