@@ -71,8 +71,11 @@ def test_a_seed_gives_the_same_draws(mini: Pair) -> None:
     assert stats_of(first).accepted_at != stats_of(other).accepted_at
 
 
-def test_what_is_tried_out_follows_the_curve_too(mini: Pair) -> None:
+def test_what_is_tried_out_follows_the_curve_too(
+    mini: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for chance in (1.0, 0.0):
+        monkeypatch.setenv("DFLASH_GGUF_CACHE", str(tmp_path / str(chance)))
         simulate = Simulation([chance] * 7)
         with dflash_gguf.load(
             mini.target, mini.draft, simulate=simulate, **QUICK, prefix_memory=0
