@@ -4,6 +4,7 @@
 #include "decide.h"
 #include "lattice.h"
 #include "stop_strings.h"
+#include "thread_governor.h"
 
 #include <pybind11/functional.h>
 
@@ -79,6 +80,16 @@ void bind_decisions(py::module_ & m) {
         },
         py::arg("tokens"), py::arg("remaining"), py::arg("stops"));
     m.def("worth_verifying", &worth_verifying, py::arg("drafted"), py::arg("stops"));
+    py::class_<ThreadGovernor>(m, "ThreadGovernor")
+        .def(py::init<int>(), py::arg("most"))
+        .def_property_readonly("threads", &ThreadGovernor::threads)
+        .def(
+            "saw",
+            [](ThreadGovernor & governor, int threads, double wall, double cpu, long preempted, double now) {
+                governor.saw({threads, wall, cpu, preempted}, now);
+            },
+            py::kw_only(), py::arg("threads"), py::arg("wall"), py::arg("cpu"), py::arg("preempted"),
+            py::arg("now"));
     py::class_<StopStrings>(m, "StopStrings")
         .def(py::init<const std::vector<std::string> &>(), py::arg("strings"))
         .def(

@@ -1,9 +1,12 @@
 #include "context.h"
 
 #include "log.h"
+#include "stopwatch.h"
 
 #include <algorithm>
 #include <stdexcept>
+
+#include <sys/resource.h>
 
 namespace dflash {
 
@@ -22,6 +25,21 @@ void TokenBatch::clear() {
 }
 
 namespace {
+
+// What the process has had of the cores so far: seconds, and how often a thread was taken off one.
+struct Usage {
+    double cpu;
+    long preempted;
+};
+
+Usage usage() {
+    rusage all{};
+    getrusage(RUSAGE_SELF, &all);
+    const auto seconds = [](const timeval & time) {
+        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    return {seconds(all.ru_utime) + seconds(all.ru_stime), all.ru_nivcsw};
+}
 
 // One sequence per row, in the pointer-to-array form that llama_batch wants.
 void point_at(std::vector<llama_seq_id> & seq, std::vector<int32_t> & n_seq,
@@ -118,7 +136,7 @@ bool watched(ggml_tensor * node, bool ask, void * user) {
 Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std::shared_ptr<Context> parent,
                  std::vector<std::shared_ptr<GraphWatch>> watches)
     : model_(std::move(model)), parent_(std::move(parent)), watches_(std::move(watches)), params_(params),
-      context_(nullptr, llama_free) {
+      governor_(std::max(params.n_threads, params.n_threads_batch)), context_(nullptr, llama_free) {
     check(params);
     llama_context_params raw = llama_context_default_params();
     raw.n_ctx = rounded(params) * static_cast<uint32_t>(params.n_seq);
@@ -152,6 +170,29 @@ bool Context::asked_to_stop(void * context) {
     return lone && lone->due();
 }
 
+void Context::govern(const ThreadGovernor & governor) {
+    if (governor.threads() != governor_.threads()) {
+        llama_set_n_threads(get(), std::min(params_.n_threads, governor.threads()),
+                            std::min(params_.n_threads_batch, governor.threads()));
+    }
+    governor_ = governor;
+}
+
+int Context::compute(const llama_batch & batch) {
+    const int wanted = batch.n_tokens > 1 ? params_.n_threads_batch : params_.n_threads;
+    const Usage before = usage();
+    const std::int64_t start = now_ns();
+    const int status = llama_decode(get(), batch);
+    const std::int64_t end = now_ns();
+    const Usage after = usage();
+    ThreadGovernor governor = governor_;
+    governor.saw({std::min(wanted, governor.threads()), static_cast<double>(end - start) * 1e-9,
+                  after.cpu - before.cpu, after.preempted - before.preempted},
+                 static_cast<double>(end) * 1e-9);
+    govern(governor);
+    return status;
+}
+
 void Context::decode(llama_batch batch, const char * what, Interrupt * lone) {
     if (batch.n_tokens <= 0 || batch.n_tokens > params_.n_batch) {
         throw std::logic_error(std::string(what) + ": a batch of " + std::to_string(batch.n_tokens) +
@@ -159,7 +200,7 @@ void Context::decode(llama_batch batch, const char * what, Interrupt * lone) {
     }
     clear_errors();
     lone_ = lone;
-    const int status = llama_decode(get(), batch);
+    const int status = compute(batch);
     lone_ = nullptr;
     if (status == decode_aborted) {
         throw Interrupted(std::string(what) + " was interrupted");

@@ -4,6 +4,7 @@
 #include "graph_watch.h"
 #include "interrupt.h"
 #include "model.h"
+#include "thread_governor.h"
 
 #include <memory>
 #include <vector>
@@ -84,6 +85,10 @@ class Context {
     const ContextParams & params() const { return params_; }
     int n_rollback() const { return static_cast<int>(llama_n_rs_seq(get())); }
 
+    // How many threads it computes with at present; another context may take over what was found out.
+    const ThreadGovernor & governor() const { return governor_; }
+    void govern(const ThreadGovernor & governor);
+
     int rows() const { return rows_; } // of the last decode
     std::uint64_t decodes() const { return decodes_; }
 
@@ -104,11 +109,13 @@ class Context {
 
   private:
     static bool asked_to_stop(void * context); // ggml_abort_callback
+    int compute(const llama_batch & batch);    // llama_decode's status
 
     std::shared_ptr<Model> model_;
     std::shared_ptr<Context> parent_;
     std::vector<std::shared_ptr<GraphWatch>> watches_;
     ContextParams params_;
+    ThreadGovernor governor_;
     int rows_ = 0;
     std::uint64_t decodes_ = 0;
     Interrupt * lone_ = nullptr; // of the decode in progress

@@ -106,6 +106,7 @@ void Target::reshape(int n_rollback) {
         }
     }
     const std::shared_ptr<Model> model = context_->shared_model();
+    const ThreadGovernor governor = context_->governor();
     const int before = params.n_rollback;
     rows_.clear();
     context_.reset(); // first, so that both never take memory at once
@@ -129,6 +130,7 @@ void Target::reshape(int n_rollback) {
                                      std::to_string(seq));
         }
     }
+    context_->govern(governor);
     const bool published = publishes_;
     publishes_ = false; // a new context gives out none
     publish(published);

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from .params import AUTO
+
 if TYPE_CHECKING:
     from . import _core
 
 _NS = 1e-9
+_TELLING = 16  # rounds; in fewer it has not been found out what pays
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,15 @@ class Stats:
         else:
             parts.append(
                 f"accept {self.accept_length:.1f}/{self.block} ({self.acceptance_rate:.2f})"
+            )
+        if (
+            self.block == AUTO
+            and self.rounds >= _TELLING
+            and 2 * self.drafting_rounds < self.rounds
+        ):
+            paid = f"in {self.drafting_rounds} of {self.rounds} rounds"
+            parts.append(
+                f"drafting paid {paid}" if self.drafting_rounds else "drafting did not pay"
             )
         if self.simulated:
             parts.append("simulated")

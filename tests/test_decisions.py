@@ -120,6 +120,17 @@ def test_the_line_says_what_the_counters_give() -> None:
     assert STATS.line() == "212 tok · 105.5 tok/s · prompt 3,680 tok/s · accept 4.9/16 (0.26)"
 
 
+def test_the_line_says_where_drafting_did_not_pay() -> None:  # P4
+    auto = replace(STATS, block="auto")
+    assert "pa" not in auto.line().split("accept", 1)[1]
+    seldom = replace(auto, drafting_rounds=3, drafted=45, accepted=6)
+    assert seldom.line().endswith(" · accept 3.0/auto (0.13) · drafting paid in 3 of 43 rounds")
+    never = replace(auto, drafting_rounds=0, drafted=0, accepted=0)
+    assert never.line().endswith(" · no drafts · drafting did not pay")
+    assert replace(never, rounds=9).line().endswith(" · no drafts")  # too short to tell
+    assert replace(never, block=1).line().endswith(" · no drafts")  # it was not to be
+
+
 def test_the_line_leaves_out_what_was_not_measured() -> None:
     plain = replace(STATS, drafting_rounds=0, drafted=0, accepted=0)
     assert plain.accept_length is None
