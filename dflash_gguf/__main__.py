@@ -18,7 +18,6 @@ from .commands.run import run
 from .commands.shape import shape
 from .errors import NOT_INSTALLED, DflashError
 
-_SPINS = "2000"  # as fast as the default on idle cores; on busy ones benchmarks/busy_cores.py has not settled it
 
 app = typer.Typer(
     name="dflash-gguf",
@@ -53,7 +52,6 @@ def _options(
 def main() -> None:
     """Run a command and exit: 0, or 1 error, 2 usage, 3 model, 4 resources, 130 interrupted, 143 terminated."""
     _steady_streams()
-    _share_the_cores()
     signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
@@ -87,16 +85,6 @@ def _fail(error: Exception, text: str, code: int) -> NoReturn:
         raise error
     print(f"dflash-gguf: {text}", file=sys.stderr)  # noqa: T201
     sys.exit(code)
-
-
-def _share_the_cores() -> None:
-    """Let waiting threads sleep soon, unless the user has a policy of their own.
-
-    libgomp's threads may spin for milliseconds at every barrier, of which a decode has hundreds, and where other
-    programs use the cores too that can stall decoding. Read when libgomp loads, with llama.cpp.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = _SPINS
 
 
 def _steady_streams() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import subprocess
@@ -181,29 +180,3 @@ def test_what_cannot_be_converted_is_one_line(
     assert result.stderr.startswith("dflash-gguf: ")
     assert result.stderr.count("\n") == 1
     assert not list(source.glob("*.gguf"))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="libgomp's own report")
-@pytest.mark.parametrize(
-    ("own", "told"),
-    [
-        ({}, "GOMP_SPINCOUNT = '2000'"),
-        ({"GOMP_SPINCOUNT": "77"}, "GOMP_SPINCOUNT = '77'"),
-        ({"OMP_WAIT_POLICY": "active"}, "OMP_WAIT_POLICY = 'ACTIVE'"),
-    ],
-)
-def test_waiting_threads_sleep_soon_unless_the_user_says_otherwise(
-    own: dict[str, str], told: str
-) -> None:
-    policies = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-    kept = {k: v for k, v in os.environ.items() if k not in policies}
-    done = subprocess.run(
-        [*COMMAND, "devices"],
-        cwd="/",
-        env={**kept, "OMP_DISPLAY_ENV": "verbose", **own},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert told in done.stderr
-    assert ("'2000'" in done.stderr) == (not own)

@@ -112,7 +112,12 @@ def test_commands_in_the_text_are_understood() -> None:
 
 def test_options_in_the_text_exist() -> None:
     group: Any = typer.main.get_command(app)
-    own = {name for each in group.commands.values() for param in each.params for name in param.opts}
+    own = {
+        name
+        for each in group.commands.values()
+        for param in each.params
+        for name in (*param.opts, *param.secondary_opts)
+    }
     said = [span for span in spans() if not span.startswith(("python ", "pip "))]
     found = set(chain.from_iterable(re.findall(r"(?<![\w-])--?[a-z][\w-]*", span) for span in said))
     assert len(found) > 20
