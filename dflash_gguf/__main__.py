@@ -18,7 +18,6 @@ from .commands.run import run
 from .commands.shape import shape
 from .errors import NOT_INSTALLED, DflashError
 
-
 app = typer.Typer(
     name="dflash-gguf",
     help="DFlash speculative decoding for GGUF models: the same text as the target alone, faster.",
