@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 
 from mainline import build
+from prompts import spread
 
 import dflash_gguf
 from dflash_gguf.draft_family import DSPARK
@@ -70,9 +71,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         tool = args.bin or build(args.sdist, Path(scratch), "llama-speculative-simple")
-        lines = args.prompts.read_text(encoding="utf-8").splitlines()
-        step = max(1, len(lines) // args.count)
-        prompts = [json.loads(line)["messages"] for line in lines[::step]][: args.count]
+        prompts = spread(args.prompts, args.count)
         for draft in args.draft:
             print(json.dumps(compare(tool, draft, prompts, args)), flush=True)
 

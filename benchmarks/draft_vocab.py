@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from made_pair import make_pair
+from prompts import spread
 
 import dflash_gguf
 from dflash_gguf.convert import convert
@@ -118,10 +119,7 @@ def main() -> None:
 
 def run(args: argparse.Namespace, folder: Path) -> tuple[list[Head], int]:
     """Measure all heads; returns them and the number of prompts."""
-    prompts: list[Any]
-    lines = args.prompts.read_text(encoding="utf-8").splitlines()
-    step = max(1, len(lines) // args.count)
-    prompts = [json.loads(line)["messages"] for line in lines[::step]][: args.count]
+    prompts = spread(args.prompts, args.count)
     if args.made is not None:
         args.target, args.checkpoint = make_pair(folder, args.made)
         prompts = [[7 * i + k for i in range(16)] for k in range(args.count)]

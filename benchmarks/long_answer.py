@@ -13,6 +13,8 @@ import argparse
 import json
 from pathlib import Path
 
+from prompts import spread
+
 import dflash_gguf
 from dflash_gguf import Engine
 
@@ -43,9 +45,7 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=16)
     parser.add_argument("--threads", type=int, default=None)
     args = parser.parse_args()
-    lines = args.prompts.read_text(encoding="utf-8").splitlines()
-    step = max(1, len(lines) // args.count)
-    prompts = [json.loads(line)["messages"] for line in lines[::step]][: args.count]
+    prompts = spread(args.prompts, args.count)
     options = {"context": args.n + 1024, "block": args.block, "threads": args.threads}
     own: list[list[float]] = []
     fresh: list[list[float]] = []

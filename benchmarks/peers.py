@@ -35,6 +35,7 @@ from typing import Any
 from floor_arm import Floor
 from mainline import build
 from peer_arms import Arm, Batch, Ours, Peer, Reply, Task, server_system_info
+from prompts import spread
 
 import dflash_gguf
 from dflash_gguf._native import core
@@ -197,10 +198,8 @@ def one_by_one(
 
 def read_prompts(args: argparse.Namespace, task: Task) -> list[Ids]:
     """Return the prompts as ids, rendered by us, as often as it takes to fill all sequences."""
-    lines = args.prompts.read_text(encoding="utf-8").splitlines()
-    step = max(1, len(lines) // args.count)
     with dflash_gguf.load(task.target, threads=task.threads, context=task.context) as engine:
-        ids = [engine.encode(json.loads(line)["messages"]) for line in lines[::step]][: args.count]
+        ids = [engine.encode(each) for each in spread(args.prompts, args.count)]
     count = -(-len(ids) // task.sequences) * task.sequences
     return [ids[index % len(ids)] for index in range(count)]
 

@@ -26,7 +26,7 @@ struct Calibration {
 };
 
 // Interpolates a calibration and follows what rounds really take. One drift for all stages tells how fast the
-// machine is now; one slow correction for every stage, number of sequences and width tells where the
+// machine is now; one slow correction for every stage, octave of sequences and width tells where the
 // calibration is off.
 class CostTable {
   public:

@@ -58,6 +58,16 @@ def play(made: Any, accepted: Any, *, rounds: int, sequences: int = 1) -> list[i
     return widths
 
 
+def saw_whole_block(made: Any) -> None:
+    made.saw_round(
+        drafted_width=16,
+        width=16,
+        draft=int(0.9 * MS),
+        verify=int(3.6 * MS),
+        total=int(4.5 * MS),
+    )
+
+
 def test_a_good_drafter_is_soon_used_and_a_useless_one_soon_left() -> None:
     good = play(controller(), lambda: 12, rounds=60)
     assert good[0] == 1  # nothing is known of it yet
@@ -139,13 +149,7 @@ def test_blocks_whose_end_is_unlikely_are_trimmed() -> None:
     for _ in range(400):  # sure tokens are right, unsure ones are not
         sure = random.randrange(16)
         made.saw_block([0.999] * sure + [0.3] * (15 - sure), 15, sure)
-        made.saw_round(
-            drafted_width=16,
-            width=16,
-            draft=int(0.9 * MS),
-            verify=int(3.6 * MS),
-            total=int(4.5 * MS),
-        )
+        saw_whole_block(made)
     assert made.chance(3, 0.999) > 0.9
     assert made.chance(3, 0.3) < 0.2
     assert made.trim([[0.999] * 15], 16) == 16
@@ -157,13 +161,7 @@ def test_sequences_of_a_round_are_trimmed_together() -> None:
     made = controller()
     for _ in range(200):
         made.saw_block([0.999] * 7 + [0.3] * 8, 15, 7)
-        made.saw_round(
-            drafted_width=16,
-            width=16,
-            draft=int(0.9 * MS),
-            verify=int(3.6 * MS),
-            total=int(4.5 * MS),
-        )
+        saw_whole_block(made)
     long, short = [0.999] * 15, [0.3] * 15
     alone = made.trim([long], 16)
     assert made.trim([long] * 4, 16) >= made.trim([long, short, short, short], 16)
@@ -177,13 +175,7 @@ def test_another_shape_must_be_worth_its_graph() -> None:
         made = controller(rebuild=rebuild * MS)
         for _ in range(200):
             made.saw_block(block[0], 15, 11)
-            made.saw_round(
-                drafted_width=16,
-                width=16,
-                draft=int(0.9 * MS),
-                verify=int(3.6 * MS),
-                total=int(4.5 * MS),
-            )
+            saw_whole_block(made)
         widths.append(made.trim(block, 16))
     assert widths == [12, 16]
 

@@ -15,7 +15,7 @@ import pytest
 import dflash_gguf
 from dflash_gguf import DflashError, Engine, ResourceError, Sequence, UsageError
 
-from .support.edited import edited
+from .support.edited import spoilt
 from .support.random_pairs import VOCAB, Pair
 
 PROMPT = [72, 101, 108, 108, 111, 32, 119, 111, 114, 108, 100]
@@ -288,13 +288,7 @@ def test_an_answer_of_another_engine_is_refused(dense: Pair, engine: Engine) -> 
 
 
 def test_a_failing_target_ends_all_answers(dense: Pair, tmp_path: Path) -> None:
-    from gguf import GGUFReader
-
-    broken = edited(dense.target, tmp_path / "t.gguf")
-    reader = GGUFReader(broken, "r+")
-    tensor = next(tensor for tensor in reader.tensors if tensor.name == "output.weight")
-    tensor.data[:] = np.nan
-    reader.data.flush()
+    broken = spoilt(dense.target, tmp_path / "t.gguf", "output.weight")
     with dflash_gguf.load(broken, dense.draft, sequences=2, **QUICK) as engine:
         answers = [engine.start(PROMPT), engine.start(PROMPT)]
         with pytest.raises(DflashError, match="logits are not numbers; its file may be damaged"):
@@ -304,13 +298,7 @@ def test_a_failing_target_ends_all_answers(dense: Pair, tmp_path: Path) -> None:
 
 
 def test_the_drafters_failure_is_a_warning_and_plain_decoding(dense: Pair, tmp_path: Path) -> None:
-    from gguf import GGUFReader
-
-    broken = edited(dense.draft, tmp_path / "d.gguf")
-    reader = GGUFReader(broken, "r+")
-    for tensor in reader.tensors:
-        tensor.data[:] = np.nan
-    reader.data.flush()
+    broken = spoilt(dense.draft, tmp_path / "d.gguf")
     with (
         dflash_gguf.load(dense.target, broken, **QUICK) as engine,
         dflash_gguf.load(dense.target, **QUICK) as own,

@@ -14,7 +14,7 @@ import dflash_gguf
 from dflash_gguf import DflashError, Engine
 from dflash_gguf._native import core
 
-from .support.edited import edited
+from .support.edited import edited, spoilt
 from .support.random_pairs import VOCAB, Pair
 from .support.sessions import ENDLESS, finish, open_session, plain
 from .test_prefix import ids, reused
@@ -159,11 +159,7 @@ def test_a_drafter_that_failed_leaves_the_kept_texts_right(pair: Pair) -> None:
 
 
 def test_prefixes_are_saved_after_the_drafters_failure(dense: Pair, tmp_path: Path) -> None:
-    draft = edited(dense.draft, tmp_path / "d.gguf")
-    reader = GGUFReader(draft, "r+")
-    for tensor in reader.tensors:
-        tensor.data[:] = np.nan
-    reader.data.flush()
+    draft = spoilt(dense.draft, tmp_path / "d.gguf")
     with (
         dflash_gguf.load(dense.target, draft, **QUICK) as engine,
         dflash_gguf.load(dense.target, **{**QUICK, "block": 1}) as alone,

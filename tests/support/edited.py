@@ -48,3 +48,14 @@ def edited(
     writer.write_tensors_to_file()
     writer.close()
     return to
+
+
+def spoilt(source: Path, to: Path, *names: str) -> Path:
+    """Write `source` to `to` with no number in the tensors of these names; none given: in any. Returns `to`."""
+    reader = gguf.GGUFReader(edited(source, to), "r+")
+    assert {tensor.name for tensor in reader.tensors}.issuperset(names)
+    for tensor in reader.tensors:
+        if not names or tensor.name in names:
+            tensor.data[:] = np.nan
+    reader.data.flush()
+    return to
