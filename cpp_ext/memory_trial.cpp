@@ -109,6 +109,14 @@ std::uint64_t graphs_of_last_context() {
     return nodes == 0 ? 0 : 2 * (ggml_tensor_overhead() * nodes + ggml_graph_overhead_custom(nodes, false));
 }
 
+// What the context made last takes, of which llama.cpp allocated all since `before`. states: bytes of its
+// caches that it allocated too.
+ContextUse use_of(const Context & context, std::int64_t before, std::int64_t states) {
+    const std::int64_t books = grown(before) - never_written(last_graph_nodes()) - states;
+    return {buffers_of(context), before < 0 ? -1 : std::max<std::int64_t>(books, 0), growth(context),
+            graphs_of_last_context()};
+}
+
 } // namespace
 
 MemoryTrial::MemoryTrial(const std::string & target, const ModelParams & params) {
@@ -152,14 +160,13 @@ bool MemoryTrial::keeps_snapshots() const {
 ContextUse MemoryTrial::target(const ContextParams & params) const {
     const std::int64_t before = allocated();
     const Context context(target_, params);
-    std::int64_t books = grown(before) - never_written(last_graph_nodes());
+    std::int64_t states = 0; // they are really there
     for (const BufferUse & use : state_) {
-        if (use.place == "host") { // states are really there
-            books -= static_cast<std::int64_t>(use.caches) * params.n_seq * (1 + context.n_rollback());
+        if (use.place == "host") {
+            states += static_cast<std::int64_t>(use.caches) * params.n_seq * (1 + context.n_rollback());
         }
     }
-    return {buffers_of(context), before < 0 ? -1 : std::max<std::int64_t>(books, 0), growth(context),
-            graphs_of_last_context()};
+    return use_of(context, before, states);
 }
 
 ContextUse MemoryTrial::draft(const ContextParams & params) const {
@@ -171,9 +178,7 @@ ContextUse MemoryTrial::draft(const ContextParams & params) const {
     const auto parent = std::make_shared<Context>(target_, small);
     const std::int64_t before = allocated();
     const Context context(draft_, params, parent);
-    const std::int64_t books = grown(before) - never_written(last_graph_nodes());
-    return {buffers_of(context), before < 0 ? -1 : std::max<std::int64_t>(books, 0), growth(context),
-            graphs_of_last_context()};
+    return use_of(context, before, 0);
 }
 
 } // namespace dflash
