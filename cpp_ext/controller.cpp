@@ -1,5 +1,7 @@
 #include "controller.h"
 
+#include "widths.h"
+
 #include <algorithm>
 
 namespace dflash {
@@ -24,33 +26,12 @@ constexpr int first_sleep = 64;
 constexpr int longest_sleep = 2048;
 constexpr int waking_rounds = 16;
 
-std::vector<int> widths_up_to(int widest) {
-    std::vector<int> widths;
-    for (int width = 1; width < widest; width += width < 6 ? 1 : width < 16 ? 2 : 8) {
-        widths.push_back(width);
-    }
-    widths.push_back(widest);
-    return widths;
-}
-
-// Few, since a block that is too wide can be trimmed; that the draft's graph is rebuilt for another width
-// costs nothing more, since an injection comes between any two drafts.
-std::vector<int> drafts_up_to(int widest) {
-    std::vector<int> widths{1};
-    for (const int width : {widest / 4, widest / 2, 5 * widest / 8, 3 * widest / 4, widest}) {
-        if (width > widths.back()) {
-            widths.push_back(width);
-        }
-    }
-    return widths;
-}
-
 } // namespace
 
 Controller::Controller(CostTable costs, int widest, Return way, int depth,
                        const std::vector<std::pair<double, double>> & outcomes)
-    : costs_(std::move(costs)), drafts_(drafts_up_to(widest)), widths_(widths_up_to(widest)), way_(way),
-      depth_(depth), deepest_(needed(widest)) {
+    : costs_(std::move(costs)), drafts_(draft_widths(widest)), way_(way), depth_(depth),
+      deepest_(needed(widest)) {
     survival_.remember(outcomes, remembered);
     allowance_ = budget();
 }
@@ -101,19 +82,11 @@ double Controller::rate(int sequences, int width, int depth) const {
     if (blocks.empty()) {
         blocks.push_back(expected({}, width));
     }
-    std::vector<int> widths;
-    for (const int narrower : widths_) {
-        if (narrower <= width) {
-            widths.push_back(narrower);
-        }
-    }
-    const int usual = widths.back();
-    return trimmed_rate(
-        blocks, sequences, widths, costs_.draft(sequences, width), [&](int rows, double tokens) {
-            // a verify of another shape than the usual costs its graph, and the usual one's when that comes
-            // back
-            return verify_cost(sequences, rows, depth, tokens) + (rows == usual ? 0 : 1.5 * costs_.rebuild());
-        });
+    const auto cost = [&](int rows, double tokens) {
+        // a verify of another shape than the usual costs its graph, and the usual one's when that comes back
+        return verify_cost(sequences, rows, depth, tokens) + (rows == width ? 0 : 1.5 * costs_.rebuild());
+    };
+    return trimmed_rate(blocks, sequences, verify_widths(width), costs_.draft(sequences, width), cost);
 }
 
 void Controller::wake() {
@@ -221,18 +194,11 @@ int Controller::trim(const std::vector<std::vector<float>> & confidence, int dra
     for (const Expected & of_one : tokens) {
         blocks.push_back(&of_one);
     }
-    std::vector<int> widths;
-    for (const int width : widths_) {
-        if (width < drafted_width) {
-            widths.push_back(width);
-        }
-    }
-    widths.push_back(drafted_width);
     const auto known = std::find(drafts_.begin(), drafts_.end(), drafted_width);
     const size_t index = static_cast<size_t>(known - drafts_.begin());
     const bool fresh = sequences == rates_.sequences && known != drafts_.end() && rates_.here[index] > 0;
     const double price = fresh ? rates_.here[index] : rate(sequences, drafted_width, depth_);
-    return best_trim(blocks, widths, price,
+    return best_trim(blocks, verify_widths(drafted_width), price,
                      [&](int width, double tokens_in_all) {
                          return verify_cost(sequences, width, depth_, tokens_in_all) +
                                 (width != last_verified_ ? costs_.rebuild() : 0) +

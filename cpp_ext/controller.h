@@ -97,7 +97,6 @@ class Controller {
     CostTable costs_;
     Survival survival_;
     std::vector<int> drafts_;               // widths to draft, 1 among them
-    std::vector<int> widths_;               // to verify
     std::deque<std::vector<float>> blocks_; // confidence in the tokens of the last ones drafted
     Rates rates_;
     Return way_;

@@ -1,17 +1,8 @@
 #include "rollback.h"
 
-#include "state.h"
-
 #include <stdexcept>
 
 namespace dflash {
-
-namespace {
-
-// Recurrent state without the attention's cache, which can be cut.
-constexpr llama_state_seq_flags state_only = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
-
-} // namespace
 
 Rollback::Rollback(std::shared_ptr<Target> target, RollbackKind kind, int max_block)
     : target_(std::move(target)),
@@ -29,14 +20,8 @@ void Rollback::prepare(const std::vector<llama_seq_id> & sequences) {
     if (!replays_) {
         return;
     }
-    llama_context * context = target_->context().get();
     for (const llama_seq_id seq : sequences) {
-        std::vector<uint8_t> & state = states_[seq];
-        state.resize(llama_state_seq_get_size_ext(context, seq, state_only));
-        if (state.empty() || llama_state_seq_get_data_ext(context, state.data(), state.size(), seq,
-                                                          state_only) != state.size()) {
-            throw std::runtime_error("llama.cpp does not give the state of sequence " + std::to_string(seq));
-        }
+        save_state(target_->context(), seq, Part::moving, states_[seq]); // the attention's cache can be cut
     }
 }
 

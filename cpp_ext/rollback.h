@@ -1,6 +1,7 @@
 // Takes the rejected rows of a verify back out of the target.
 #pragma once
 
+#include "state.h"
 #include "target.h"
 
 #include <memory>
@@ -42,7 +43,7 @@ class Rollback {
 
     std::shared_ptr<Target> target_;
     bool replays_;
-    std::unordered_map<llama_seq_id, std::vector<uint8_t>> states_; // of the last prepare
+    std::unordered_map<llama_seq_id, Bytes> states_; // of the last prepare
     TokenBatch batch_;
 };
 

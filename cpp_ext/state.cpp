@@ -38,15 +38,20 @@ int least_cut(const Context & context, llama_seq_id seq) {
     return first == 0 ? 0 : std::min(count, first + window);
 }
 
-Bytes save_state(const Context & context, llama_seq_id seq, Part part) {
+void save_state(const Context & context, llama_seq_id seq, Part part, Bytes & to) {
     clear_errors();
-    Bytes bytes(llama_state_seq_get_size_ext(context.get(), seq, flags(part)));
+    to.resize(llama_state_seq_get_size_ext(context.get(), seq, flags(part)));
     const size_t written =
-        llama_state_seq_get_data_ext(context.get(), bytes.data(), bytes.size(), seq, flags(part));
-    if (bytes.empty() || written != bytes.size()) {
+        llama_state_seq_get_data_ext(context.get(), to.data(), to.size(), seq, flags(part));
+    if (to.empty() || written != to.size()) {
         throw std::runtime_error("llama.cpp cannot write the state of sequence " + std::to_string(seq) +
                                  ": " + last_errors());
     }
+}
+
+Bytes save_state(const Context & context, llama_seq_id seq, Part part) {
+    Bytes bytes;
+    save_state(context, seq, part, bytes);
     return bytes;
 }
 

@@ -23,7 +23,8 @@ int held(const Context & context, llama_seq_id seq);
 // The least number of positions that cutting the rest off gives back as they were; held() if none is less.
 int least_cut(const Context & context, llama_seq_id seq);
 
-// Throws std::runtime_error with llama.cpp's words.
+// Into `to`, which keeps its memory for the next. Throws std::runtime_error with llama.cpp's words.
+void save_state(const Context & context, llama_seq_id seq, Part part, Bytes & to);
 Bytes save_state(const Context & context, llama_seq_id seq, Part part);
 
 // Bytes of a context of the same model and parameters. False if llama.cpp refuses them; the sequence is then

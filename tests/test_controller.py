@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -155,6 +156,15 @@ def test_blocks_whose_end_is_unlikely_are_trimmed() -> None:
     assert made.trim([[0.999] * 15], 16) == 16
     assert made.trim([[0.999] * 7 + [0.3] * 8], 16) == 8
     assert made.trim([[0.3] * 15], 16) == 1
+
+
+def test_a_block_of_any_width_may_be_verified_whole() -> None:
+    flat = {1: (0, 1), 10: (1, 1)}
+    made = controller(points=points(flat), widest=10, rebuild=MS)
+    for _ in range(200):
+        made.saw_block([0.999] * 9, 9, 9)
+    rates = [rate for *_, rate in made.estimates(10)][1:]
+    assert all(more > 1.05 * less for less, more in itertools.pairwise(rates))
 
 
 def test_sequences_of_a_round_are_trimmed_together() -> None:
