@@ -10,10 +10,11 @@ namespace {
 
 using Turn = std::tuple<llama_seq_id, llama_pos, Token, int>;
 
+// With a sampler they are asked for confidences too.
 std::vector<DraftRequest> requests_of(const std::vector<Turn> & turns, Sampler * sampler) {
     std::vector<DraftRequest> requests;
     for (const auto & [seq, pos, anchor, count] : turns) {
-        requests.push_back({seq, pos, anchor, count, {}, {}, {}, sampler});
+        requests.push_back({seq, pos, anchor, count, {}, {}, {}, sampler, sampler != nullptr});
     }
     return requests;
 }

@@ -221,3 +221,21 @@ def test_parts_that_do_not_fit_are_refused(hybrid: Pair) -> None:
     for make in (lambda: native.Target(None, []), lambda: native.Session(None, None, 1)):
         with pytest.raises(TypeError):
             make()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_confidence_is_the_chance_against_the_best_rival(dense: Pair, temperature: float) -> None:
+    rig = fresh(dense, PROMPTS[1])
+    *before, anchor = PROMPTS[1]
+    logits = rig.logits(0)[1:].astype(np.float64)
+    drawn = core().Sampling()
+    drawn.temperature, drawn.seed = temperature, 7
+    ((tokens, confidence),) = rig.drafter.draft_sampled(
+        [(0, len(before), anchor, BLOCK - 1)], drawn
+    )
+    assert len(tokens) == len(confidence) == BLOCK - 1
+    best = logits.argmax(axis=1).tolist()
+    assert (tokens == best) is (temperature == 0)
+    for row, token, found in zip(logits, tokens, confidence, strict=True):
+        rival = max(value for other, value in enumerate(row) if other != token)
+        assert found == pytest.approx(1 / (1 + np.exp(rival - row[token])), abs=1e-5)

@@ -191,6 +191,10 @@ class TorchDrafter:
             biased = row + second @ first[token]
             draft.scores.append(biased)
             token = self._choose(draft, biased, torch.arange(len(biased)))
+            if "confidence_head.proj.weight" not in self.weights:
+                rivals = biased.clone()
+                rivals[token] = -torch.inf
+                draft.confidence.append(float((biased[token] - rivals.max()).sigmoid()))
         return draft
 
     def _choose(self, draft: Draft, scores: Tensor, ids: Tensor) -> int:
