@@ -211,14 +211,31 @@ void Context::decode(llama_batch batch, const char * what, Interrupt * lone) {
     }
     rows_ = batch.n_tokens;
     ++decodes_;
+    may_take_back_.assign(static_cast<size_t>(params_.n_seq), -1);
+    for (int i = 0; i < batch.n_tokens; ++i) {
+        ++may_take_back_[static_cast<size_t>(batch.seq_id[i][0])];
+    }
 }
 
 const float * Context::logits(int row) const {
     return llama_get_logits(get()) + static_cast<size_t>(row) * model_->n_vocab();
 }
 
+bool Context::snapshots_reach(llama_seq_id seq, llama_pos pos) {
+    const int back = llama_memory_seq_pos_max(llama_get_memory(get()), seq) + 1 - pos;
+    if (params_.n_rollback == 0 || back <= 0 || !model_->has_state()) {
+        return true; // llama.cpp itself refuses what it cannot
+    }
+    if (may_take_back_.empty() || back > may_take_back_[static_cast<size_t>(seq)]) {
+        return false;
+    }
+    may_take_back_[static_cast<size_t>(seq)] = 0;
+    return true;
+}
+
 void Context::truncate(llama_seq_id seq, llama_pos pos) {
-    if (seq < 0 || seq >= params_.n_seq || !llama_memory_seq_rm(llama_get_memory(get()), seq, pos, -1)) {
+    if (seq < 0 || seq >= params_.n_seq || !snapshots_reach(seq, pos) ||
+        !llama_memory_seq_rm(llama_get_memory(get()), seq, pos, -1)) {
         throw std::logic_error("llama.cpp cannot take sequence " + std::to_string(seq) +
                                " back to position " + std::to_string(pos));
     }

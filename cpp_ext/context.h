@@ -100,7 +100,8 @@ class Context {
     // Logits of the last decode: row i is the i-th row that asked for them, n_vocab floats.
     const float * logits(int row) const;
 
-    // Forget positions >= pos of a sequence; throws std::logic_error if llama.cpp cannot.
+    // Forget positions >= pos of a sequence; throws std::logic_error if llama.cpp cannot, also where it says
+    // it has: a recurrent state goes back once a decode, and not by all of that decode's rows.
     void truncate(llama_seq_id seq, llama_pos pos);
     // Forget positions < pos of a sequence of a model without recurrent state; the others stay where they
     // are.
@@ -110,6 +111,8 @@ class Context {
   private:
     static bool asked_to_stop(void * context); // ggml_abort_callback
     int compute(const llama_batch & batch);    // llama_decode's status
+    // Whether the snapshots of a recurrent state reach so far back; they are used up then.
+    bool snapshots_reach(llama_seq_id seq, llama_pos pos);
 
     std::shared_ptr<Model> model_;
     std::shared_ptr<Context> parent_;
@@ -118,7 +121,8 @@ class Context {
     ThreadGovernor governor_;
     int rows_ = 0;
     std::uint64_t decodes_ = 0;
-    Interrupt * lone_ = nullptr; // of the decode in progress
+    std::vector<int> may_take_back_; // rows of each sequence, of the last decode
+    Interrupt * lone_ = nullptr;     // of the decode in progress
     std::unique_ptr<llama_context, void (*)(llama_context *)> context_;
 };
 
