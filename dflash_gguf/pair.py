@@ -80,6 +80,7 @@ def check_draft(target_file: GgufFile, draft_path: Path) -> Draft:
         target = read_target(target_file)
         _check_architecture(target)
         _check_shapes(target, draft_file, draft)
+        _check_rows(target, target_file, draft_file)
         _check_tokenizer(target_file, draft_file)
     return draft
 
@@ -158,6 +159,23 @@ def _check_shapes(target: Target, file: GgufFile, draft: Draft) -> None:
             f"{file.path}: {found} dflash.rope.dimension_sections, but the positions of "
             f"{target.architecture} need {wanted} sections; {_OLDER_TOOL}"
         )
+
+
+def _check_rows(target: Target, target_file: GgufFile, draft_file: GgufFile) -> None:
+    """A checkpoint's embeddings and head may be padded with rows that no token has."""
+    trimmed = "d2t" in draft_file.tensors
+    for file in (target_file, draft_file):
+        for name in ("token_embd.weight", "output.weight"):
+            info = file.tensors.get(name)
+            if info is None or (file is draft_file and trimmed and name == "output.weight"):
+                continue
+            rows = info.shape[-1]
+            if rows != target.vocab_size:
+                _fail(
+                    f"{file.path}: {name} has {rows} rows, but the vocabulary of {target.path} has "
+                    f"{target.vocab_size} tokens; one of them is padded: convert both from checkpoints of "
+                    "one vocabulary"
+                )
 
 
 def _check_tokenizer(target: GgufFile, draft: GgufFile) -> None:

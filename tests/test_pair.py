@@ -149,6 +149,52 @@ def test_other_tokens_of_the_same_number_are_refused(dense: Pair, tmp_path: Path
     assert ours != theirs
 
 
+PADDED = VOCAB + 10
+
+
+def padded_tokens(source: Path, to: Path) -> Path:
+    """Write a target or a drafter as converters pad it: tokens that nobody says, up to a round number."""
+    with GgufFile(source) as file:
+        tokens = file.array("tokenizer.ggml.tokens")
+        kinds = file.array("tokenizer.ggml.token_type")
+    more = [f"[PAD{number}]" for number in range(VOCAB, PADDED)]
+    unused = [5] * len(more)
+    return edited(
+        source,
+        to,
+        change={
+            "tokenizer.ggml.tokens": tokens + more,
+            "tokenizer.ggml.token_type": kinds + unused,
+        },
+    )
+
+
+def test_a_padded_vocabulary_is_refused_by_both_sizes(pair: Pair, tmp_path: Path) -> None:  # L5
+    draft, target = (
+        padded_tokens(path, tmp_path / path.name) for path in (pair.draft, pair.target)
+    )
+    assert refusal(pair.target, draft) == (
+        f"{draft}: vocabulary size {PADDED}, but {pair.target} has {VOCAB}; give the target this drafter was "
+        "trained for"
+    )
+    assert refusal(target, pair.draft) == (
+        f"{pair.draft}: vocabulary size {VOCAB}, but {target} has {PADDED}; give the target this drafter was "
+        "trained for"
+    )
+
+
+@pytest.mark.parametrize("rows", [PADDED, VOCAB - 1])
+@pytest.mark.parametrize("name", ["token_embd.weight", "output.weight"])
+def test_padded_rows_are_refused_by_both_sizes(
+    pair: Pair, tmp_path: Path, name: str, rows: int
+) -> None:  # L5
+    words = f"{name} has {rows} rows, but the vocabulary of {{}} has {VOCAB} tokens; one of them"
+    draft = edited(pair.draft, tmp_path / "d.gguf", rows={name: rows})
+    assert refusal(pair.target, draft).startswith(f"{draft}: {words.format(pair.target)}")
+    target = edited(pair.target, tmp_path / "t.gguf", rows={name: rows})
+    assert refusal(target, pair.draft).startswith(f"{target}: {words.format(target)}")
+
+
 def test_sections_must_be_as_the_target_needs_them(
     dense: Pair, hybrid: Pair, tmp_path: Path
 ) -> None:

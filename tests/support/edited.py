@@ -18,8 +18,11 @@ def edited(
     drop: tuple[str, ...] = (),
     change: Mapping[str, Any] | None = None,
     add_tensors: tuple[str, ...] = (),
+    rows: Mapping[str, int] | None = None,
 ) -> Path:
     """Write `source` to `to`: keys of `drop` left out, those of `change` replaced or added. Returns `to`.
+
+    `rows`: f32 tensors that get so many rows, padded with zeros, added where there are none.
 
     Types are kept where the key was there; a new key's type is guessed by gguf.
     """
@@ -39,8 +42,15 @@ def edited(
         if kind is gguf.GGUFValueType.INT32 and value >= 0:
             kind = gguf.GGUFValueType.UINT32  # as llama.cpp wants its counts
         writer.add_key_value(name, value, kind)
+    sizes = dict(rows or {})
     for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        data, count = tensor.data, sizes.pop(tensor.name, None)
+        if count is not None:
+            data = np.pad(data[:count], ((0, max(0, count - len(data))), (0, 0)))
+        writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
+    for name, count in sizes.items():
+        width = reader.fields[f"{architecture}.embedding_length"].contents()
+        writer.add_tensor(name, np.zeros((count, width), np.float32))
     for name in add_tensors:
         writer.add_tensor(name, np.zeros((1, 32), np.float32))
     writer.write_header_to_file()

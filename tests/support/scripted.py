@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dflash_gguf import Engine
 from dflash_gguf._native import core
@@ -31,7 +31,7 @@ class Scripted:
         """Have the next answer's drafts right so often, round by round; tokens: prompt and answer."""
         self.drafter.script(0, tokens, counts)
 
-    def __enter__(self) -> Scripted:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
