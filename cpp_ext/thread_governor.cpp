@@ -10,8 +10,8 @@ namespace {
 constexpr double window = 0.05; // seconds to judge by; a hindered decode alone takes longer
 constexpr double wanted = 0.8;  // share of the cores that a decode gets where nobody else wants them
 constexpr long few = 2;         // threads that sleep for want of work get little too, but are not taken off
-constexpr double first_pause = 1;
-constexpr double longest_pause = 30;
+constexpr double first_pause = 0.1;  // most company is gone soon
+constexpr double longest_pause = 30; // reached by doubling: a vain try costs a hindered decode or more
 
 } // namespace
 
