@@ -1,5 +1,6 @@
 #include "context.h"
 
+#include "huge_pages.h"
 #include "log.h"
 #include "stopwatch.h"
 
@@ -159,10 +160,12 @@ Context::Context(std::shared_ptr<Model> model, const ContextParams & params, std
     raw.abort_callback_data = this;
     raw.ctx_other = parent_ ? parent_->get() : nullptr;
     clear_errors();
+    const NewMemory memory;
     context_.reset(llama_init_from_model(model_->get(), raw));
     if (!context_) {
         throw std::runtime_error("llama.cpp could not make a context: " + last_errors());
     }
+    memory.use_huge_pages();
 }
 
 bool Context::asked_to_stop(void * context) {
