@@ -16,12 +16,13 @@ constexpr int probe_rows = 8;
 constexpr double enough_evidence = 4;
 constexpr double remembered = 20; // outcomes of a position: a guess from another day gives way soon
 constexpr size_t blocks_kept = 48;
-constexpr size_t blocks_inherited = 4; // by a new request: what it wants may be another kind of text
-constexpr double request_probes = 3;   // that a request may begin with, whatever the allowance
-constexpr double hopeless = 0.05;      // unless so few requests were drafted for
-constexpr int rates_last = 4;          // rounds
-constexpr int rates_last_plain = 256;  // that brought no news of drafts
-constexpr int patience = 4;            // probes in vain before features are turned off for a while
+constexpr size_t blocks_inherited = 12; // by a new request: what it wants may be another kind of text
+constexpr double request_probes = 3;    // that a request may begin with, whatever the allowance
+constexpr double sure = 5;              // times what a shift costs must have been lost for want of it
+constexpr double hopeless = 0.05;       // unless so few requests were drafted for
+constexpr int rates_last = 4;           // rounds
+constexpr int rates_last_plain = 256;   // that brought no news of drafts
+constexpr int patience = 4;             // probes in vain before features are turned off for a while
 constexpr int first_sleep = 64;
 constexpr int longest_sleep = 2048;
 constexpr int waking_rounds = 16;
@@ -36,13 +37,12 @@ Controller::Controller(CostTable costs, int widest, Return way, int depth,
     allowance_ = budget();
 }
 
-// Snapshots to go back from a verify. Few numbers of them, since another one takes the making of a context.
+// Snapshots to go back from a verify of what is left of such a draft.
 int Controller::needed(int width) const {
     if (way_ != Return::snapshots || width == 1) {
         return 0;
     }
-    const int widest = drafts_.back();
-    return (width <= widest / 4 ? widest / 4 : width <= widest / 2 ? widest / 2 : widest) - 1;
+    return *std::lower_bound(drafts_.begin(), drafts_.end(), width) - 1;
 }
 
 double Controller::budget() const {
@@ -154,7 +154,10 @@ Order Controller::order(int sequences, int most, bool probing) {
     gap_ = std::max(0.0, 1 - rates.here[here] / rates.ideal[wanted]);
     Order order;
     order.width = proven() ? drafts_[here] : 1;
-    if (way_ == Return::snapshots && proven() && regret_ > costs_.shift()) {
+    // what pays for this text may not for the next; while nothing is drafted, the gain is large and sooner
+    // sure
+    const double enough = costs_.shift() * (drafts_[here] == 1 ? 1 : sure);
+    if (way_ == Return::snapshots && proven() && regret_ > enough) {
         order.depth = needed(drafts_[wanted]);
         order.width = drafts_[wanted];
     }
