@@ -10,6 +10,7 @@ namespace {
 
 constexpr double drift_step = 0.2;
 constexpr double cell_step = 0.05;
+constexpr double most_of_cell = 1.1; // of a ratio: more is the machine's, whose speed may double in a moment
 constexpr double first_step = 0.3; // where the model is a guess from other numbers of sequences
 constexpr double most_off = 3;     // a round that took this many times longer was disturbed by something else
 
@@ -153,7 +154,8 @@ void CostTable::saw(Correction & correction, int sequences, double ns, double ex
     const bool measured = std::binary_search(grid_.begin(), grid_.end(), sequences);
     const double step = measured ? cell_step : std::max(cell_step, first_step / (1 + correction.seen));
     drift_ *= std::pow(ratio, drift_step);
-    correction.factor *= std::pow(ratio, step);
+    const double own = step > cell_step ? ratio : std::clamp(ratio, 1 / most_of_cell, most_of_cell);
+    correction.factor *= std::pow(own, step);
     ++correction.seen;
 }
 
