@@ -49,8 +49,8 @@ double Controller::budget() const {
     return first_share * first_tokens * costs_.verify(1, 1, 0);
 }
 
-double Controller::verify_cost(int sequences, int width, int depth, double tokens) const {
-    double ns = costs_.verify(sequences, width, depth);
+double Controller::verify_cost(int sequences, int width, double verify, double tokens) const {
+    double ns = verify;
     if (last_drafted_ > 1 || width > 1) {
         ns += costs_.inject(static_cast<int>(tokens));
     }
@@ -72,21 +72,36 @@ Expected Controller::expected(const std::vector<float> & confidence, int rows) c
 }
 
 double Controller::rate(int sequences, int width, int depth) const {
+    return rate(typical(), sequences, width, depth);
+}
+
+std::vector<Expected> Controller::typical() const {
+    std::vector<Expected> blocks;
+    for (const std::vector<float> & confidence : blocks_) {
+        blocks.push_back(expected(confidence, drafts_.back()));
+    }
+    if (blocks.empty()) {
+        blocks.push_back(expected({}, drafts_.back()));
+    }
+    return blocks;
+}
+
+double Controller::rate(const std::vector<Expected> & blocks, int sequences, int width, int depth) const {
     if (width == 1) {
         return sequences / costs_.verify(sequences, 1, depth);
     }
-    std::vector<Expected> blocks;
-    for (const std::vector<float> & confidence : blocks_) {
-        blocks.push_back(expected(confidence, width));
-    }
-    if (blocks.empty()) {
-        blocks.push_back(expected({}, width));
+    const std::vector<int> widths = verify_widths(width);
+    std::vector<double> verify(static_cast<size_t>(width) +
+                               1); // by width: asked for thousands of times below
+    for (const int rows : widths) {
+        // a verify of another shape than the usual costs its graph, and the usual one's when that comes back
+        verify[static_cast<size_t>(rows)] =
+            costs_.verify(sequences, rows, depth) + (rows == width ? 0 : 1.5 * costs_.rebuild());
     }
     const auto cost = [&](int rows, double tokens) {
-        // a verify of another shape than the usual costs its graph, and the usual one's when that comes back
-        return verify_cost(sequences, rows, depth, tokens) + (rows == width ? 0 : 1.5 * costs_.rebuild());
+        return verify_cost(sequences, rows, verify[static_cast<size_t>(rows)], tokens);
     };
-    return trimmed_rate(blocks, sequences, verify_widths(width), costs_.draft(sequences, width), cost);
+    return trimmed_rate(blocks, sequences, widths, costs_.draft(sequences, width), cost);
 }
 
 void Controller::wake() {
@@ -114,12 +129,13 @@ const Controller::Rates & Controller::rates(int sequences) {
         return rates_;
     }
     rates_ = {sequences, depth_, 0, {}, {}};
+    const std::vector<Expected> blocks = typical();
     for (const int width : drafts_) {
         const int depth = needed(width);
-        rates_.ideal.push_back(rate(sequences, width, depth));
+        rates_.ideal.push_back(rate(blocks, sequences, width, depth));
         const bool can = way_ != Return::snapshots || depth <= depth_;
         const bool same = depth == depth_ || way_ != Return::snapshots;
-        rates_.here.push_back(!can ? 0 : same ? rates_.ideal.back() : rate(sequences, width, depth_));
+        rates_.here.push_back(!can ? 0 : same ? rates_.ideal.back() : rate(blocks, sequences, width, depth_));
     }
     return rates_;
 }
@@ -203,7 +219,8 @@ int Controller::trim(const std::vector<std::vector<float>> & confidence, int dra
     const double price = fresh ? rates_.here[index] : rate(sequences, drafted_width, depth_);
     return best_trim(blocks, verify_widths(drafted_width), price,
                      [&](int width, double tokens_in_all) {
-                         return verify_cost(sequences, width, depth_, tokens_in_all) +
+                         return verify_cost(sequences, width, costs_.verify(sequences, width, depth_),
+                                            tokens_in_all) +
                                 (width != last_verified_ ? costs_.rebuild() : 0) +
                                 (width != drafted_width ? costs_.rebuild() / 2 : 0);
                      })

@@ -86,7 +86,11 @@ class Controller {
     };
 
     const Rates & rates(int sequences);
-    double verify_cost(int sequences, int width, int depth, double tokens) const;
+    // A verify with what must follow it: the injection, and a replay where the target goes back by one.
+    double verify_cost(int sequences, int width, double verify, double tokens) const;
+    // What the last blocks let expect, as wide as they can be.
+    std::vector<Expected> typical() const;
+    double rate(const std::vector<Expected> & blocks, int sequences, int width, int depth) const;
     Expected expected(const std::vector<float> & confidence, int rows) const;
     int needed(int width) const;
     bool proven() const;
