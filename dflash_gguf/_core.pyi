@@ -319,6 +319,7 @@ class Output:
     id: Final[int]
     tokens: Final[list[int]]
     finish: Final[Finish]
+    ended: Final[bool]
     problem: Final[str]
     logprobs: Final[list[tuple[float, list[tuple[int, float]]]]]
     text: Final[bytes]

@@ -183,7 +183,7 @@ class Engine:
                     self.cancel(sequence)
                 raise DflashError(str(error)) from error
             self._open()  # another thread may have closed it meanwhile
-            self._note_draft_failure(parts.session)
+            self._note_failures(parts.session)
             return [self._collect(output) for output in outputs]
 
     def cancel(self, sequence: Sequence) -> Chunk:
@@ -315,7 +315,7 @@ class Engine:
             for token, (own, top) in zip(output.tokens, output.logprobs, strict=False)
         )
         sequence.error = output.problem or None
-        finish = finish_reason(core(), output.finish)
+        finish = finish_reason(core(), output.finish) if output.ended else None
         chunk = sequence.add(output.tokens, output.text, finish, logprobs)
         if sequence.finish_reason is not None:
             self._retire(sequence)
@@ -331,12 +331,15 @@ class Engine:
         data = b"".join(parts.model.piece(token) for token in shown)
         parts.prompter.said.remember(sequence.text, shown, data)
 
-    def _note_draft_failure(self, session: _core.Session) -> None:
-        text = f"drafting stopped, plain decoding goes on: {session.draft_failure}"
-        if session.draft_failure and text not in self.warnings:
-            self.warnings.append(text)
-        text = f"blocks stay at {session.depth + 1} rows, there is no memory for more: {session.shift_failure}"
-        if session.shift_failure and text not in self.warnings:
+    def _note_failures(self, session: _core.Session) -> None:
+        if failure := session.draft_failure:
+            self._warn(f"drafting stopped, plain decoding goes on: {failure}")
+        if failure := session.shift_failure:
+            rows = session.depth + 1
+            self._warn(f"blocks stay at {rows} rows, there is no memory for more: {failure}")
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
             self.warnings.append(text)
 
 
