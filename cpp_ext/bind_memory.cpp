@@ -1,5 +1,6 @@
 // What a pair would take in memory.
 #include "bindings.h"
+#include "huge_pages.h"
 #include "memory_trial.h"
 
 namespace dflash {
@@ -17,6 +18,19 @@ void bind_memory(py::module_ & m) {
         .def_readonly("books", &ContextUse::books)
         .def_readonly("cells", &ContextUse::cells)
         .def_readonly("graphs", &ContextUse::graphs);
+    m.def(
+        "added_memory",
+        [](const std::string & before, const std::string & now) {
+            std::vector<std::pair<std::uintptr_t, std::uintptr_t>> regions;
+            for (const Region & region : added(anonymous_regions(before), anonymous_regions(now))) {
+                regions.emplace_back(region.from, region.to);
+            }
+            return regions;
+        },
+        py::arg("before"), py::arg("now"),
+        "Addresses, from and to, of anonymous memory that the second table of a process's has and the first "
+        "has "
+        "not.");
     m.def("own_memory", &own_memory, "Bytes of this process that are no file's pages; -1 if unknown.");
     py::class_<MemoryTrial>(m, "MemoryTrial")
         .def(py::init([](const std::string & target, int layers, Names devices, bool mmap) {

@@ -175,6 +175,7 @@ class ContextUse:
     graphs: Final[int]
 
 def own_memory() -> int: ...
+def added_memory(before: str, now: str) -> list[tuple[int, int]]: ...
 
 class MemoryTrial:
     n_ctx_train: Final[int]

@@ -246,6 +246,29 @@ def test_what_an_earlier_run_saw_is_believed_at_first() -> None:
     assert controller(outcomes=[(100.0, 1.0)]).order(1, WIDEST, False).width == 1
 
 
+@pytest.mark.parametrize("good", [7, 9, 11, 15])
+def test_there_are_no_more_snapshots_than_the_best_width_needs(good: int) -> None:
+    seen = [(100.0, 97.0)] * good + [(100.0, 2.0)] * (15 - good)
+    slots = [(1, 0.01 * MS)]
+    made = controller(way="snapshots", depth=0, slots=slots, outcomes=seen)
+    widths = (4, 8, 10, 12, 16)
+    rates = [made.estimates(WIDEST, 1, width - 1)[width - 1][3] for width in widths]
+    best = widths[rates.index(max(rates))]
+    assert made.first_depth() == best - 1
+    assert abs(best - good) <= 2
+
+
+def test_a_swing_of_the_machine_is_not_taken_for_a_widths_cost() -> None:
+    made = controller(outcomes=[(100.0, 90.0)] * 15)
+    before = [row[2] for row in made.estimates(WIDEST)]
+    for factor in (1.7, 1.0):
+        for _ in range(60):
+            verify = int(3.6 * MS * factor)
+            made.saw_round(drafted_width=16, width=16, verify=verify, total=verify)
+    after = [row[2] for row in made.estimates(WIDEST)]
+    assert after[15] / before[15] == pytest.approx(after[0] / before[0], rel=0.05)
+
+
 def test_where_many_sequences_fill_the_machine_less_is_drafted() -> None:
     # 32 rows cost 32 times one: nothing is gained by rows that may be rejected
     linear = {w: (w * 3.0, w * 19.0) for w in (1, 4, 16)}
