@@ -6,6 +6,14 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+from dflash_gguf.draft_family import DSPARK
+from dflash_gguf.pair import read_draft
+
+
+def spec_type(draft: Path) -> str:
+    """Return the `--spec-type` that a drafter needs; a DFlash2's is that of a DFlash."""
+    return "draft-dspark" if read_draft(draft).layout.family == DSPARK else "draft-dflash"
+
 
 def build(sdist: Path, folder: Path, program: str) -> Path:
     """Build a program from the sdist of llama-cpp-python (about 6 minutes on 2 cores); returns it."""

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from mainline import spec_type
+
 import dflash_gguf
 
 _WAIT = 300  # seconds for a server to load, and for an answer
@@ -31,7 +33,8 @@ _WAIT = 300  # seconds for a server to load, and for an answer
 class Task:
     """What every arm is asked: at most `n` tokens for each prompt, to the end token unless it is ignored.
 
-    `peer_draft` is the server's drafter, which may have another head. `survival` is the curve of a simulation, which draws how many drafted tokens are accepted.
+    `peer_draft` is the server's drafter, which may have another head. `survival` is the curve of a simulation, which
+    draws how many drafted tokens are accepted.
     """
 
     target: Path
@@ -208,7 +211,8 @@ class Peer:
         command += ["--host", "127.0.0.1", "--port", self._port, "--no-ui", "-fit", "off"]
         command += ["--cache-ram", 0, "--ctx-checkpoints", 0]  # for later requests only
         if self.n_max:
-            command += ["-md", task.peer_draft, "-td", task.threads, "--spec-type", "draft-dflash"]
+            command += ["-md", task.peer_draft, "-td", task.threads]
+            command += ["--spec-type", spec_type(task.peer_draft)]
             command += ["--spec-draft-n-max", self.n_max, "--spec-draft-p-min", self.p_min]
             if task.survival is not None:
                 rates = ",".join(map(str, task.survival[: self.n_max]))

@@ -219,6 +219,7 @@ def mainlines(bench: Bench) -> Iterator[Line]:
         task = Task(
             target=bench.targets["bf16"],
             draft=bench.drafts[draft],
+            peer_draft=bench.drafts[draft],
             threads=bench.args.threads,
             context=1024,
             sequences=1,

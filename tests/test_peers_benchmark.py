@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from .support.family_pairs import make_family_pair
 from .support.random_pairs import Pair
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -159,12 +160,22 @@ def test_the_server_is_asked_for_the_same_and_its_timings_are_read(
         assert got.expected == pytest.approx(2 + 2 * (0.8 + 0.5 + 0.25))
 
 
-def test_the_servers_command_says_all_that_is_compared(arms: ModuleType) -> None:
-    peer = arms.Peer(arms.Task(**TASK), Path("llama-server"), n_max=3, p_min=0.5)
+@pytest.mark.parametrize(
+    ("variant", "kind"),
+    [("dflash", "dflash"), ("dflash2", "dflash"), ("dspark-bonus", "dspark")],
+)
+def test_the_servers_command_says_all_that_is_compared(
+    arms: ModuleType, dense: Pair, tmp_path: Path, variant: str, kind: str
+) -> None:
+    draft = dense.draft
+    if variant != "dflash":
+        draft = make_family_pair(tmp_path, variant).pair.draft
+    task = arms.Task(**{**TASK, "peer_draft": draft})
+    peer = arms.Peer(task, Path("llama-server"), n_max=3, p_min=0.5)
     line = " ".join(peer._command())
     for part in (
         "-m T.gguf -t 2 -c 1024 --parallel 2",
-        "-md E.gguf -td 2 --spec-type draft-dflash",
+        f"-md {draft} -td 2 --spec-type draft-{kind} ",
         "--spec-draft-n-max 3 --spec-draft-p-min 0.5 --spec-synth-rates 0.8,0.5,0.25",
     ):
         assert part in line
