@@ -2,10 +2,10 @@
 
     python benchmarks/draft_vocab.py --target models/tiny/target.gguf --checkpoint models/tiny/draft
 
-Each head answers the same prompts, all heads in turn, `--passes` times after a warm-up. A round drafts one
-block; its milliseconds are the median over the passes. With --text FILE heads are also made of that text's
-most frequent tokens. With --made 248320 a random pair with so many tokens takes the place of the files: its
-times are those of a real head, nothing it drafts is right.
+Each head answers the same prompts, all heads in turn, `--passes` times after a warm-up. Every round drafts a block
+of `--block`; its milliseconds are the median over the passes. With --text FILE heads are also made of that text's
+most frequent tokens. With --shape Qwen3.5-0.8B a pair of that shape with random weights takes the place of the
+files: its times are those of a real head, nothing it drafts is right.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from made_pair import make_pair
 from prompts import spread
 
 import dflash_gguf
-from dflash_gguf.convert import convert
+from dflash_gguf.convert import Written, convert
+from dflash_gguf.shapes import find_shape, write_shape
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Head:
 def measure(head: Head, prompts: list[Any], args: argparse.Namespace) -> None:
     """Answer all prompts once."""
     before = head.engine.times()
-    options = {"max_tokens": args.n, "block": args.block, "ignore_end": args.made is not None}
+    options = {"max_tokens": args.n, "ignore_end": args.shape is not None}
     answers = [head.engine.generate(prompt, **options) for prompt in prompts]
     after = head.engine.times()
     stats = [answer.stats for answer in answers if answer.stats is not None]
@@ -67,14 +67,31 @@ def open_heads(args: argparse.Namespace, folder: Path) -> list[Head]:
     heads = []
     for name, options in wanted:
         path = folder / f"{name}.gguf"
-        (written,) = convert(
-            args.checkpoint, args.target, outfile=path, outtypes=[args.outtype], **options
-        )
+        target, written = write_pair(args, path, options)
         engine = dflash_gguf.load(
-            args.target, path, threads=args.threads, context=args.context, kv_type=args.kv_type
+            target,
+            written.path,
+            block=args.block,
+            threads=args.threads,
+            context=args.context,
+            kv_type=args.kv_type,
         )
         heads.append(Head(name, written.bytes / 1e6, engine))
     return heads
+
+
+def write_pair(
+    args: argparse.Namespace, path: Path, options: dict[str, Any]
+) -> tuple[Path, Written]:
+    """Convert the drafter to `path`, or write a shape's pair beside it; return the target and the drafter."""
+    if args.shape is None:
+        (written,) = convert(
+            args.checkpoint, args.target, outfile=path, outtypes=[args.outtype], **options
+        )
+        return args.target, written
+    size = options.get("draft_vocab")
+    pair = write_shape(find_shape(args.shape), path.parent, outtype=args.outtype, draft_vocab=size)
+    return pair.target_path, pair.draft
 
 
 def main() -> None:
@@ -82,14 +99,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--target", type=Path)
     parser.add_argument("--checkpoint", type=Path, help="the drafter's folder")
-    parser.add_argument("--made", type=int, default=None, help="tokens of a random pair")
+    parser.add_argument("--shape", help="of a pair with random weights, such as Qwen3.5-0.8B")
     parser.add_argument("--prompts", type=Path, default=Path("models/tiny/prompts.jsonl"))
     parser.add_argument("--count", type=int, default=24, help="prompts, spread over the file")
     parser.add_argument("--sizes", default="100,200,400,800", help="tokens of the trimmed heads")
     parser.add_argument("--text", type=Path, default=None)
     parser.add_argument("--outtype", default="bf16")
     parser.add_argument("--head-type", default=None, help="type of the trimmed heads")
-    parser.add_argument("--block", type=int, default=None)
+    parser.add_argument("--block", type=int, default=16)
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--kv-type", default="f16")
     parser.add_argument("-n", type=int, default=200)
@@ -97,8 +114,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     args = parser.parse_args()
 
-    if args.made is None and (args.target is None or args.checkpoint is None):
-        parser.error("expected --target and --checkpoint, or --made")
+    if args.shape is None and (args.target is None or args.checkpoint is None):
+        parser.error("expected --target and --checkpoint, or --shape")
+    if args.shape is not None and (args.text or args.head_type):
+        parser.error("--text and --head-type are for files; expected neither with --shape")
     with tempfile.TemporaryDirectory() as folder:
         heads, count = run(args, Path(folder))
     for head in heads:
@@ -120,8 +139,7 @@ def main() -> None:
 def run(args: argparse.Namespace, folder: Path) -> tuple[list[Head], int]:
     """Measure all heads; returns them and the number of prompts."""
     prompts = spread(args.prompts, args.count)
-    if args.made is not None:
-        args.target, args.checkpoint = make_pair(folder, args.made)
+    if args.shape is not None:
         prompts = [[7 * i + k for i in range(16)] for k in range(args.count)]
     heads = open_heads(args, folder)
     for _ in range(args.passes + 1):
