@@ -24,6 +24,11 @@ void bind_session(py::module_ & m) {
         .def_readonly("accepted", &Counters::accepted)
         .def_readonly("drafted_at", &Counters::drafted_at)
         .def_readonly("accepted_at", &Counters::accepted_at)
+        .def_property_readonly("shifts",
+                               [](const Counters & counters) {
+                                   const Shifts & seen = counters.shifts;
+                                   return std::make_tuple(seen.blocks, seen.right, seen.early, seen.late);
+                               })
         .def_readonly("prefill_ns", &Counters::prefill_ns)
         .def_readonly("first_token_ns", &Counters::first_token_ns)
         .def_readonly("last_token_ns", &Counters::last_token_ns);

@@ -157,21 +157,22 @@ void Drafting::draft(std::vector<DraftRequest> & requests) {
     }
 }
 
-void Drafting::probe(Sequence & sequence, int rows) {
+std::vector<Token> Drafting::probe(Sequence & sequence, int rows) {
     std::vector<DraftRequest> request{
         {sequence.id, sequence.n_past, sequence.anchor, rows - 1, {}, {}, {}, &sequence.sampler, true}};
     draft(request);
     const int tested = static_cast<int>(request[0].drafted.size());
     if (!works() || tested == 0) {
-        return;
+        return {};
     }
     if (const std::optional<int> forced = drafter_->forced_accept(sequence.id, tested)) {
         if (controller_) {
             controller_->saw_probe(request[0].confidence, std::min(tested, *forced + 1), *forced);
         }
     } else {
-        probe_ = {sequence.id, std::move(request[0].drafted), std::move(request[0].confidence), 0};
+        probe_ = {sequence.id, request[0].drafted, std::move(request[0].confidence), 0};
     }
+    return std::move(request[0].drafted);
 }
 
 void Drafting::saw(const Sequence & sequence, const std::vector<Token> & written) {

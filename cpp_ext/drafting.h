@@ -56,7 +56,8 @@ class Drafting {
     void draft(std::vector<DraftRequest> & requests);
 
     // Draft for a sequence without verifying it; what it then writes shows whether the draft was right.
-    void probe(Sequence & sequence, int rows);
+    // Returns the drafted tokens.
+    std::vector<Token> probe(Sequence & sequence, int rows);
     bool probing() const { return probe_.has_value(); }
     void saw(const Sequence & sequence, const std::vector<Token> & written);
 

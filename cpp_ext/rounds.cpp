@@ -40,7 +40,10 @@ std::vector<Session::Turn> Session::turns() {
         if (sequence.decoding()) {
             turns.push_back(
                 {&sequence,
-                 {sequence.id, sequence.n_past, sequence.anchor, 0, {}, {}, {}, &sequence.sampler}});
+                 {sequence.id, sequence.n_past, sequence.anchor, 0, {}, {}, {}, &sequence.sampler},
+                 0,
+                 0,
+                 {}});
         }
     }
     return turns;
@@ -138,6 +141,7 @@ void Session::draft(std::vector<Turn> & turns, Round & round) {
     round.facts.draft = times_.draft - before;
     for (size_t i = 0; i < owners.size(); ++i) {
         owners[i]->request.drafted = std::move(requests[i].drafted);
+        owners[i]->begins = first_two(owners[i]->request.drafted);
         owners[i]->request.q = std::move(requests[i].q);
         owners[i]->request.confidence = std::move(requests[i].confidence);
     }
@@ -157,8 +161,8 @@ void Session::prepare_rollback(const std::vector<Turn> & turns) {
 // Draft for one sequence to see later whether that would have been right: the next one after the last so
 // tried.
 void Session::probe(std::vector<Turn> & turns, int rows) {
-    const Turn * chosen = nullptr;
-    for (const Turn & turn : turns) {
+    Turn * chosen = nullptr;
+    for (Turn & turn : turns) {
         const bool can = turn.sequence->limits.block == auto_block && turn.sequence->remaining() > rows &&
                          turn.sequence->n_past + rows <= n_ctx();
         if (can && (!chosen || (chosen->sequence->id <= probed_ && turn.sequence->id > probed_))) {
@@ -173,7 +177,7 @@ void Session::probe(std::vector<Turn> & turns, int rows) {
     {
         const Stopwatch watch(spent);
         drafting_.catch_up({chosen->sequence});
-        drafting_.probe(*chosen->sequence, rows);
+        chosen->begins = first_two(drafting_.probe(*chosen->sequence, rows));
     }
     times_.draft += spent;
     if (drafting_.controller()) {
@@ -303,6 +307,7 @@ Output Session::accept(Turn & turn) {
     const int kept = static_cast<int>(output.tokens.size());
     if (kept > 0) { // else it failed at once, and the round is none
         sequence.counters.count_round(n_drafted, kept - 1, kept);
+        sequence.counters.shifts.see(turn.begins, output.tokens);
         sequence.counters.last_token_ns = now_ns();
         sequence.n_past += kept;
     }

@@ -1,6 +1,28 @@
 #include "sequence.h"
 
+#include <algorithm>
+
 namespace dflash {
+
+std::vector<Token> first_two(const std::vector<Token> & tokens) {
+    return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(2, tokens.size()))};
+}
+
+void Shifts::see(const std::vector<Token> & drafted, const std::vector<Token> & written) {
+    const Token first = written.front();
+    early += awaited_ >= 0 && awaited_ == first ? 1 : 0;
+    awaited_ = -1;
+    if (drafted.size() < 2) {
+        return;
+    }
+    ++blocks;
+    if (drafted[0] == first) {
+        ++right;
+        return;
+    }
+    late += drafted[1] == first ? 1 : 0;
+    awaited_ = drafted[0];
+}
 
 void Counters::count_round(int drafted_now, int accepted_now, int emitted_now) {
     ++rounds;

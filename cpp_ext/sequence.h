@@ -24,6 +24,24 @@ struct Limits {
     int logprobs = -1; // alternatives to report with each token; -1: no log-probabilities at all
 };
 
+// Blocks whose first token was wrong, and what would have been right one place on or back: signs of a drafter
+// whose file tells the layout of its blocks wrong.
+struct Shifts {
+    int blocks = 0; // of two tokens or more
+    int right = 0;  // those whose first token became text
+    int early = 0;  // a wrong first token that was the text's second
+    int late = 0;   // the second token was the text's first, and the first was not
+
+    // drafted: the block as it was drafted, whether it was verified or not; may be empty. written: the tokens
+    // of its round, at least one.
+    void see(const std::vector<Token> & drafted, const std::vector<Token> & written);
+
+  private:
+    Token awaited_ = -1; // it is early if the next round begins with it
+};
+
+std::vector<Token> first_two(const std::vector<Token> & tokens); // fewer where there are no more
+
 // Rules: emitted = 1 + rounds + accepted (the 1 is the prefill's token), counted after the cut at a stop
 // token, the token that completes a stop string, or the limit; accept length = 1 + accepted / drafting_rounds
 // when every round drafts.
@@ -38,6 +56,7 @@ struct Counters {
     int accepted = 0;
     std::vector<int> drafted_at; // per position in the block, from 0
     std::vector<int> accepted_at;
+    Shifts shifts;
     std::int64_t prefill_ns = 0;     // spent in this sequence's prefill
     std::int64_t first_token_ns = 0; // steady clock
     std::int64_t last_token_ns = 0;

@@ -94,6 +94,7 @@ class Session {
         DraftRequest request;
         int row = 0; // of the anchor in the verify
         int accepted = 0;
+        std::vector<Token> begins; // the block's first two tokens, as drafted or only tried out
     };
 
     // What the controller is told of a round.

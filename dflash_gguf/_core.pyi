@@ -304,6 +304,7 @@ class Counters:
     accepted: Final[int]
     drafted_at: Final[list[int]]
     accepted_at: Final[list[int]]
+    shifts: Final[tuple[int, int, int, int]]
     prefill_ns: Final[int]
     first_token_ns: Final[int]
     last_token_ns: Final[int]

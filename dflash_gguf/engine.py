@@ -16,6 +16,7 @@ from . import engine_prefixes, openai_shape
 from ._native import core
 from .admission import admit
 from .errors import DflashError, UsageError
+from .notices import Notices
 from .params import Keywords, Params, combined
 from .prompt import Prompt, Prompter
 from .sequence import Chunk, Sequence, TokenLogprobs
@@ -71,7 +72,8 @@ class Engine:
         self._ends = frozenset(parts.model.end_tokens)
         self._sequences: dict[int, Sequence] = {}
         self._left: deque[Sequence] = deque()
-        self.warnings: list[str] = []
+        self._notices = Notices()
+        self.warnings = self._notices.texts
         self.plan: MemoryPlan | None = None
 
     @property
@@ -183,7 +185,7 @@ class Engine:
                     self.cancel(sequence)
                 raise DflashError(str(error)) from error
             self._open()  # another thread may have closed it meanwhile
-            self._note_failures(parts.session)
+            self._notices.of_session(parts.session)
             return [self._collect(output) for output in outputs]
 
     def cancel(self, sequence: Sequence) -> Chunk:
@@ -324,23 +326,17 @@ class Engine:
     def _retire(self, sequence: Sequence) -> None:
         parts = self._open()
         session = parts.session
-        sequence.stats = Stats.read(session.counters(sequence.id), sequence.block, parts.simulated)
+        counters = session.counters(sequence.id)
+        sequence.stats = Stats.read(
+            counters, sequence.block, parts.simulated, session.draft_failure
+        )
+        if not parts.simulated:
+            self._notices.of_answer(counters)
         session.remove(sequence.id)
         del self._sequences[sequence.id]
         shown = [token for token in sequence.tokens if token not in self._ends]
         data = b"".join(parts.model.piece(token) for token in shown)
         parts.prompter.said.remember(sequence.text, shown, data)
-
-    def _note_failures(self, session: _core.Session) -> None:
-        if failure := session.draft_failure:
-            self._warn(f"drafting stopped, plain decoding goes on: {failure}")
-        if failure := session.shift_failure:
-            rows = session.depth + 1
-            self._warn(f"blocks stay at {rows} rows, there is no memory for more: {failure}")
-
-    def _warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
 
 
 def _raise_error(sequence: Sequence) -> None:

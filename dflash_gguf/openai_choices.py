@@ -189,5 +189,6 @@ def figures(answer: Sequence) -> Shaped:
             "accept_length": stats.accept_length,
             "acceptance_rate": stats.acceptance_rate,
             "accepted_per_position": list(stats.accepted_at),
+            "draft_failure": stats.draft_failure,
         },
     }

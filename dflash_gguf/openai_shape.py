@@ -9,8 +9,8 @@ it returns. An AsyncEngine's are awaited and do the same (openai_async.py). What
 - The penalties see the prompt's tokens too, as in llama.cpp's own programs; llama-cpp-python's do not.
 - `usage` counts an end token, as llama-server does.
 - It also has `prompt_tokens_details.cached_tokens`, the answer a `speculative` section: `steps` (verifies),
-  `drafted`, `accepted`, `accept_length`, `acceptance_rate` (both null if nothing was drafted) and
-  `accepted_per_position`.
+  `drafted`, `accepted`, `accept_length`, `acceptance_rate` (both null if nothing was drafted),
+  `accepted_per_position` and `draft_failure` (why the drafter gave up; null).
 - Streams give them too, in a last piece without choices, with `stream_options={"include_usage": True}`.
 - `response_format` has OpenAI's form, `{"type": "json_schema", "json_schema": {"schema": ...}}`, or llama-cpp-python's,
   `{"type": "json_object", "schema": ...}`, where the schema may be left out.

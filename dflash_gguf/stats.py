@@ -34,6 +34,8 @@ class Stats:
         prefill_seconds: time spent reading the prompt.
         decode_seconds: first written token to last.
         simulated: how many tokens were accepted was drawn, and the text is not the target's.
+        draft_failure: why the drafter gave up, in this answer or before it; None if it did not, or was not to
+            draft.
     """
 
     prompt_tokens: int
@@ -50,10 +52,17 @@ class Stats:
     prefill_seconds: float
     decode_seconds: float
     simulated: bool = False
+    draft_failure: str | None = None
 
     @classmethod
-    def read(cls, counters: _core.Counters, block: int | str, simulated: bool = False) -> Stats:
-        """Copy the extension's counters."""
+    def read(
+        cls,
+        counters: _core.Counters,
+        block: int | str,
+        simulated: bool = False,
+        draft_failure: str = "",
+    ) -> Stats:
+        """Copy the extension's counters; draft_failure: its words, if there are any."""
         return cls(
             prompt_tokens=counters.prompt_tokens,
             reused_tokens=counters.reused_tokens,
@@ -69,6 +78,7 @@ class Stats:
             prefill_seconds=counters.prefill_ns * _NS,
             decode_seconds=(counters.last_token_ns - counters.first_token_ns) * _NS,
             simulated=simulated,
+            draft_failure=None if block == 1 else draft_failure or None,
         )
 
     @property
@@ -126,7 +136,10 @@ class Stats:
             parts.append(
                 f"accept {self.accept_length:.1f}/{self.block} ({self.acceptance_rate:.2f})"
             )
-        if (
+        if self.draft_failure is not None:
+            after = f" after {self.drafting_rounds} of {self.rounds} rounds"
+            parts.append(f"drafting failed{after if self.drafting_rounds else ''}")
+        elif (
             self.block == AUTO
             and self.rounds >= _TELLING
             and 2 * self.drafting_rounds < self.rounds
