@@ -9,10 +9,10 @@ namespace dflash {
 namespace {
 
 constexpr double drift_step = 0.2;
-constexpr double cell_step = 0.05;
-constexpr double most_of_cell = 1.1; // of a ratio: more is the machine's, whose speed may double in a moment
-constexpr double first_step = 0.3; // where the model is a guess from other numbers of sequences
-constexpr double most_off = 3;     // a round that took this many times longer was disturbed by something else
+constexpr double cell_step = 0.02;
+constexpr double most_contrast = 0.7; // in log: the longer of two times was disturbed
+constexpr double first_step = 0.3;    // where the model is a guess from other numbers of sequences
+constexpr double most_off = 3; // a round that took this many times longer was disturbed by something else
 
 using Curve = std::vector<std::pair<double, double>>;
 
@@ -152,11 +152,18 @@ void CostTable::saw(Correction & correction, int sequences, double ns, double ex
     }
     const double ratio = std::clamp(ns / expected, 1 / most_off, most_off);
     const bool measured = std::binary_search(grid_.begin(), grid_.end(), sequences);
-    const double step = measured ? cell_step : std::max(cell_step, first_step / (1 + correction.seen));
+    double error = std::log(ratio * drift_);
+    if (last_ && last_ != &correction) {
+        const double step = measured ? cell_step : std::max(cell_step, first_step / (1 + correction.seen));
+        const double contrast = std::clamp(error - last_error_, -most_contrast, most_contrast);
+        correction.factor *= std::exp(step * contrast);
+        last_->factor *= std::exp(-step * contrast);
+        error -= step * contrast;
+        ++correction.seen;
+    }
     drift_ *= std::pow(ratio, drift_step);
-    const double own = step > cell_step ? ratio : std::clamp(ratio, 1 / most_of_cell, most_of_cell);
-    correction.factor *= std::pow(own, step);
-    ++correction.seen;
+    last_ = &correction;
+    last_error_ = error;
 }
 
 void CostTable::saw_verify(int sequences, int width, int depth, double ns) {

@@ -27,12 +27,17 @@ struct Calibration {
 
 // Interpolates a calibration and follows what rounds really take. One drift for all stages tells how fast the
 // machine is now; one slow correction for every stage, octave of sequences and width tells where the
-// calibration is off.
+// calibration is off. Corrections learn from neighbouring times of different shapes only: what those disagree
+// about is not the machine's, whose speed may double in a moment, but the shapes'.
 class CostTable {
   public:
     // Throws std::invalid_argument if the calibration lacks its first point or holds a number that is no
     // time.
     CostTable(Calibration calibration, int widest);
+    CostTable(CostTable &&) = default;
+    CostTable & operator=(CostTable &&) = default;
+    CostTable(const CostTable &) = delete; // `last_` is among its own
+    CostTable & operator=(const CostTable &) = delete;
 
     double verify(int sequences, int width, int depth) const;
     double draft(int sequences, int width) const;
@@ -65,6 +70,7 @@ class CostTable {
     Corrections & corrections(int sequences) const;
     double model(bool verify, int sequences, int width) const;
     double slot(int sequences) const;
+    // ns: nanoseconds it took; expected: by all that is known.
     void saw(Correction & correction, int sequences, double ns, double expected);
 
     Calibration calibration_;
@@ -74,6 +80,8 @@ class CostTable {
     mutable std::map<int, Corrections> corrections_;
     std::vector<std::pair<double, double>> inject_;
     double drift_ = 1;
+    Correction * last_ = nullptr; // of the last time seen; a map's nodes stay where they are
+    double last_error_ = 0;       // log of that time by what was expected, both at a drift of 1
 };
 
 } // namespace dflash

@@ -258,15 +258,40 @@ def test_there_are_no_more_snapshots_than_the_best_width_needs(good: int) -> Non
     assert abs(best - good) <= 2
 
 
-def test_a_swing_of_the_machine_is_not_taken_for_a_widths_cost() -> None:
+def speeds(made: Any, factors: Any, rounds: int, true: dict[int, float], seed: int = 1) -> None:
+    """Let rounds of several widths take what they truly cost, times what the machine makes of it."""
+    choose = random.Random(seed)
+    for _ in range(rounds):
+        width = choose.choice([1, 4, 8, 16])
+        verify = int(true[width] * next(factors))
+        made.saw_round(drafted_width=width, width=width, verify=verify, total=verify)
+
+
+def relative(made: Any) -> list[float]:
+    costs = [row[2] for row in made.estimates(WIDEST)]
+    return [costs[width - 1] / costs[0] for width in (4, 8, 16)]
+
+
+def test_swings_and_hitches_of_the_machine_are_not_taken_for_a_widths_cost() -> None:
     made = controller(outcomes=[(100.0, 90.0)] * 15)
-    before = [row[2] for row in made.estimates(WIDEST)]
-    for factor in (1.7, 1.0):
-        for _ in range(60):
-            verify = int(3.6 * MS * factor)
-            made.saw_round(drafted_width=16, width=16, verify=verify, total=verify)
-    after = [row[2] for row in made.estimates(WIDEST)]
-    assert after[15] / before[15] == pytest.approx(after[0] / before[0], rel=0.05)
+    before = relative(made)
+    true = {width: verify * MS for width, (_, verify) in COSTS.items()}
+    choose = random.Random(7)
+    swings = itertools.cycle([1.0] * 100 + [1.7] * 80 + [0.8] * 50)
+    factors = (swing * (3 if choose.random() < 0.02 else 1) for swing in swings)
+    speeds(made, factors, 3000, true)
+    assert relative(made) == pytest.approx(before, rel=0.1)
+    for _ in range(2000):  # nor for that of the only one there is
+        made.saw_round(verify=int(true[1] * next(factors)), total=int(true[1]))
+    assert relative(made) == pytest.approx(before, rel=0.1)
+
+
+def test_what_a_width_really_costs_is_learnt() -> None:
+    made = controller(outcomes=[(100.0, 90.0)] * 15)
+    before = relative(made)
+    true = {width: verify * MS for width, (_, verify) in COSTS.items()} | {8: 3.3 * MS}
+    speeds(made, itertools.cycle([1.0] * 60 + [1.5] * 60), 1500, true)
+    assert relative(made) == pytest.approx([before[0], 1.5 * before[1], before[2]], rel=0.06)
 
 
 def test_where_many_sequences_fill_the_machine_less_is_drafted() -> None:
