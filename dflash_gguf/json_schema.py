@@ -10,27 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
-from urllib.parse import unquote
+from typing import Any
 
 from .errors import UsageError
 from .integer_range import between
+from .schema_reading import check, counts, find, has_type, listed, merged, refuse, same, whole
 
-_ANNOTATIONS = {
-    *(
-        "$schema",
-        "$id",
-        "$anchor",
-        "$comment",
-        "$defs",
-        "definitions",
-        "title",
-        "description",
-        "default",
-    ),
-    *("examples", "example", "deprecated", "readOnly", "writeOnly", "format", "contentEncoding"),
-    *("contentMediaType", "discriminator", "strict"),
-}
 _KEYWORDS = {
     "object": {"properties", "required", "additionalProperties"},
     "array": {"items", "prefixItems", "minItems", "maxItems"},
@@ -110,10 +95,6 @@ class _Writer:
                     todo.append(_RULES[name])
         return "".join(f"{name} ::= {rule}\n" for name, rule in rules.items())
 
-    def refuse(self, place: str, problem: str) -> NoReturn:
-        text = f"the JSON schema, at {place}: {problem}"
-        raise UsageError(text)
-
     def rule(self, body: str) -> str:
         """Give a rule a name, so that groups are not nested deeper with every level of the schema."""
         name = f"part-{len(self.rules)}"
@@ -125,59 +106,28 @@ class _Writer:
         if schema is True or schema == {}:
             return "value"
         if schema is False:
-            self.refuse(place, "false takes nothing; leave the property out")
+            refuse(place, "false takes nothing; leave the property out")
         if not isinstance(schema, Mapping):
-            self.refuse(place, f"expected a schema, found {type(schema).__name__}")
+            refuse(place, f"expected a schema, found {type(schema).__name__}")
         if "$ref" in schema:
-            self.check(schema, {"$ref"}, place)
+            check(schema, {"$ref"}, place)
             return self.ref(schema["$ref"], place)
         if "const" in schema or "enum" in schema:
             return self.literals(schema, place)
         for name in ("anyOf", "oneOf"):
             if name in schema:
-                self.check(schema, {name}, place)
-                options = self.listed(schema, name, place)
+                check(schema, {name}, place)
+                options = listed(schema, name, place)
                 return self.rule(
                     " | ".join(self.visit(s, f"{place}/{name}/{i}") for i, s in enumerate(options))
                 )
         if "allOf" in schema:
-            return self.visit(self.merged(schema, place), place)
+            return self.visit(merged(self.schema, schema, place), place)
         return self.typed(schema, place)
 
-    def check(self, schema: Mapping[str, Any], known: set[str], place: str) -> None:
-        for key in schema:
-            if key not in known and key not in _ANNOTATIONS:
-                with_what = (
-                    f" beside {', '.join(sorted(known & set(schema)))}"
-                    if known & set(schema)
-                    else ""
-                )
-                self.refuse(
-                    place, f"'{key}'{with_what} cannot be kept to; leave it out or write a grammar"
-                )
-
-    def listed(self, schema: Mapping[str, Any], name: str, place: str) -> list[Any]:
-        value = schema[name]
-        if not isinstance(value, list) or not value:
-            self.refuse(place, f"'{name}' is {value!r}; expected a list with something in it")
-        return value
-
     def ref(self, ref: Any, place: str) -> str:
-        if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
-            self.refuse(
-                place, f"$ref is {ref!r}; expected one within the schema, such as #/$defs/name"
-            )
+        target = find(self.schema, ref, place)
         if ref not in self.refs:
-            target: Any = self.schema
-            for part in [
-                unquote(p).replace("~1", "/").replace("~0", "~") for p in ref.split("/")[1:]
-            ]:
-                if isinstance(target, list) and part.isdecimal() and int(part) < len(target):
-                    target = target[int(part)]
-                elif isinstance(target, Mapping) and part in target:
-                    target = target[part]
-                else:
-                    self.refuse(place, f"$ref {ref} leads nowhere: there is no {part!r}")
             # the name first: the schema may refer to itself
             self.refs[ref] = name = f"ref-{len(self.refs)}"
             self.rules[name] = "null"
@@ -185,16 +135,16 @@ class _Writer:
         return self.refs[ref]
 
     def literals(self, schema: Mapping[str, Any], place: str) -> str:
-        self.check(schema, {"const", "enum", "type"}, place)
-        values = self.listed(schema, "enum", place) if "enum" in schema else [schema["const"]]
+        check(schema, {"const", "enum", "type"}, place)
+        values = listed(schema, "enum", place) if "enum" in schema else [schema["const"]]
         if "enum" in schema and "const" in schema:
-            values = [value for value in values if _same(value, schema["const"])]
+            values = [value for value in values if same(value, schema["const"])]
         types = schema.get("type")
         if types is not None:
             types = types if isinstance(types, list) else [types]
-            values = [v for v in values if any(_is(v, name) for name in types)]
+            values = [v for v in values if any(has_type(v, name) for name in types)]
         if not values:
-            self.refuse(place, "no value is left that its 'enum', 'const' and 'type' all take")
+            refuse(place, "no value is left that its 'enum', 'const' and 'type' all take")
         return self.rule(" | ".join(self.literal(value, place) for value in values))
 
     def literal(self, value: Any, place: str) -> str:
@@ -202,42 +152,8 @@ class _Writer:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (TypeError, ValueError) as error:
-            self.refuse(place, f"{value!r} is no JSON value: {error}")
+            refuse(place, f"{value!r} is no JSON value: {error}")
         return _quoted(text)
-
-    def merged(self, schema: Mapping[str, Any], place: str) -> dict[str, Any]:
-        """Return one schema for allOf, of objects or where no keyword stands twice."""
-        found: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
-        for i, part in enumerate(self.listed(schema, "allOf", place)):
-            seen = set()
-            while isinstance(part, Mapping) and set(part) - _ANNOTATIONS == {"$ref"}:
-                if part["$ref"] in seen:
-                    self.refuse(place, f"$ref {part['$ref']} leads back to itself")
-                seen.add(part["$ref"])
-                self.ref(part["$ref"], f"{place}/allOf/{i}")
-                part = self.target(part["$ref"])  # noqa: PLW2901
-            if not isinstance(part, Mapping):
-                self.refuse(f"{place}/allOf/{i}", "expected a schema with keywords")
-            whole = self.merged(part, f"{place}/allOf/{i}") if "allOf" in part else part
-            for key, value in whole.items():
-                if key in _ANNOTATIONS or key not in found or found[key] == value:
-                    found[key] = value
-                elif key == "properties":
-                    for name in set(found[key]) & set(value):
-                        if found[key][name] != value[name]:
-                            self.refuse(place, f"allOf gives property '{name}' two schemas")
-                    found[key] = {**found[key], **value}
-                elif key == "required":
-                    found[key] = [*found[key], *value]
-                else:
-                    self.refuse(place, f"allOf gives '{key}' twice; a grammar cannot keep to both")
-        return found
-
-    def target(self, ref: str) -> Any:
-        target = self.schema
-        for part in [unquote(p).replace("~1", "/").replace("~0", "~") for p in ref.split("/")[1:]]:
-            target = target[int(part)] if isinstance(target, list) else target[part]
-        return target
 
     def typed(self, schema: Mapping[str, Any], place: str) -> str:
         types = schema.get("type")
@@ -249,15 +165,13 @@ class _Writer:
             ]
             types = ["number" if name == "integer" else name for name in types]
             if not types:
-                self.check(schema, set(), place)
+                check(schema, set(), place)
                 return "value"
         types = types if isinstance(types, list) else [types]
         if not types or any(not isinstance(name, str) or name not in _KEYWORDS for name in types):
-            self.refuse(
-                place, f"type is {schema.get('type')!r}; expected one of {', '.join(_KEYWORDS)}"
-            )
+            refuse(place, f"type is {schema.get('type')!r}; expected one of {', '.join(_KEYWORDS)}")
         known = set.union({"type"}, *(_KEYWORDS[name] for name in types))
-        self.check(schema, known, place)
+        check(schema, known, place)
         makers = {
             "object": self.object,
             "array": self.array,
@@ -268,28 +182,13 @@ class _Writer:
         options = [makers[name](schema, place) if name in makers else name for name in types]
         return options[0] if len(options) == 1 else self.rule(" | ".join(options))
 
-    def whole(self, schema: Mapping[str, Any], name: str, place: str) -> int | None:
-        value = schema.get(name)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            self.refuse(place, f"{name} is {value!r}; expected a whole number")
-        return value
-
-    def counts(self, schema: Mapping[str, Any], what: str, place: str) -> tuple[int, int | None]:
-        least = self.whole(schema, f"min{what}", place) or 0
-        most = self.whole(schema, f"max{what}", place)
-        if least < 0 or (most is not None and most < least):
-            self.refuse(place, f"min{what} is {least} and max{what} {most}; nothing is like that")
-        return least, most
-
     def object(self, schema: Mapping[str, Any], place: str) -> str:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         others = schema.get("additionalProperties", True)
         if not isinstance(properties, Mapping):
-            self.refuse(place, "'properties' is no object")
+            refuse(place, "'properties' is no object")
         if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-            self.refuse(place, "'required' is no list of names")
+            refuse(place, "'required' is no list of names")
         members = {
             name: self.member(name, self.visit(part, f"{place}/properties/{name}"), place)
             for name, part in properties.items()
@@ -298,7 +197,7 @@ class _Writer:
         for name in dict.fromkeys(required):
             if name not in members:
                 if others is False or name in properties:
-                    self.refuse(place, f"'{name}' is required and not allowed")
+                    refuse(place, f"'{name}' is required and not allowed")
                 value = self.visit(others, f"{place}/additionalProperties")
                 members[name] = self.member(name, value, place)
         if members:
@@ -327,16 +226,16 @@ class _Writer:
         return after[False]
 
     def array(self, schema: Mapping[str, Any], place: str) -> str:
-        least, most = self.counts(schema, "Items", place)
+        least, most = counts(schema, "Items", place)
         first = schema.get("prefixItems", [])
         rest = schema.get("items", True)
         if isinstance(rest, list):  # as it was written before 2020
             first, rest = rest, False
         if not isinstance(first, list):
-            self.refuse(place, "'prefixItems' is no list")
+            refuse(place, "'prefixItems' is no list")
         most = len(first) if rest is False and (most is None or most > len(first)) else most
         if most is not None and most < least:
-            self.refuse(place, f"minItems is {least}, and at most {most} are allowed")
+            refuse(place, f"minItems is {least}, and at most {most} are allowed")
         items = [
             self.visit(part, f"{place}/prefixItems/{i}") for i, part in enumerate(first[:most])
         ]
@@ -349,8 +248,8 @@ class _Writer:
             room = None if most is None else most - written
             tail = self.repeated(further, max(0, least - written), room)
             if not items:
-                whole = f"{value} {tail}"
-                return self.rule(f'"[" ws {whole if least else f"({whole})?"} "]"')
+                filled = f"{value} {tail}"
+                return self.rule(f'"[" ws {filled if least else f"({filled})?"} "]"')
         # items beyond the least may be left out from the end on
         for i in reversed(range(len(items))):
             item = f"{items[i]} ws {tail}" if i == 0 else f'"," ws {items[i]} ws {tail}'
@@ -367,7 +266,7 @@ class _Writer:
         return " ".join(parts)
 
     def string(self, schema: Mapping[str, Any], place: str) -> str:
-        least, most = self.counts(schema, "Length", place)
+        least, most = counts(schema, "Length", place)
         if (least, most) == (0, None):
             return (
                 self.rule(_FORMATS[schema["format"]])
@@ -377,9 +276,9 @@ class _Writer:
         return self.rule(rf'"\"" {self.repeated("char", least, most)} "\""')
 
     def integer(self, schema: Mapping[str, Any], place: str) -> str:
-        low, high = self.whole(schema, "minimum", place), self.whole(schema, "maximum", place)
-        above = self.whole(schema, "exclusiveMinimum", place)
-        below = self.whole(schema, "exclusiveMaximum", place)
+        low, high = whole(schema, "minimum", place), whole(schema, "maximum", place)
+        above = whole(schema, "exclusiveMinimum", place)
+        below = whole(schema, "exclusiveMaximum", place)
         if above is not None:
             low = above + 1 if low is None else max(low, above + 1)
         if below is not None:
@@ -387,7 +286,7 @@ class _Writer:
         if low is None and high is None:
             return "integer"
         if low is not None and high is not None and low > high:
-            self.refuse(place, f"no whole number is at least {low} and at most {high}")
+            refuse(place, f"no whole number is at least {low} and at most {high}")
         return self.rule(between(low, high))
 
     def number(self, schema: Mapping[str, Any], place: str) -> str:
@@ -395,7 +294,7 @@ class _Writer:
         if low is None:
             return "number"
         if isinstance(low, bool) or low != 0:
-            self.refuse(
+            refuse(
                 place,
                 f"minimum {low!r} of a number cannot be kept to; 0 can, and any of an integer",
             )
@@ -410,16 +309,3 @@ def _quoted(text: str) -> str:
     """Write a text as a literal of GBNF."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
     return '"' + "".join(escapes.get(char, char) for char in text) + '"'
-
-
-def _is(value: Any, name: object) -> bool:
-    if isinstance(value, bool) or value is None:
-        return name == ("null" if value is None else "boolean")
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return name in {"integer", "number"}
-    kinds: dict[type, str] = {float: "number", str: "string", list: "array", dict: "object"}
-    return name == kinds.get(type(value))
-
-
-def _same(a: Any, b: Any) -> bool:
-    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)

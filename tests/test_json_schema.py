@@ -164,6 +164,12 @@ def _regex(gbnf: str) -> str:
         ({"const": math.nan}, "nan is no JSON value"),
         ({"$ref": "#/$defs/x"}, "$ref #/$defs/x leads nowhere: there is no '$defs'"),
         ({"$ref": "https://example.com/s"}, "expected one within the schema"),
+        ({"$ref": ["#"]}, "expected one within the schema"),
+        ({"allOf": [{"$ref": ["#"]}]}, "expected one within the schema"),
+        (
+            {"allOf": [{"$ref": "#/$defs/x"}], "$defs": {"x": {"$ref": "#/$defs/x"}}},
+            "$ref #/$defs/x leads back to itself",
+        ),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength is 3 and maxLength 2"),
         ({"type": "string", "minLength": "3"}, "minLength is '3'; expected a whole number"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "at least 3 and at most 2"),
