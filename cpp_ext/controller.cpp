@@ -12,7 +12,6 @@ constexpr double stickiness = 0.03;    // a width stays unless another is better
 constexpr double probe_share = 0.0075; // of the time may go to finding out whether drafting would pay
 constexpr double first_tokens = 256;   // of which
 constexpr double first_share = 0.04;   // may go to finding out, at the very beginning
-constexpr int probe_rows = 8;
 constexpr double enough_evidence = 4;
 constexpr double remembered = 20; // outcomes of a position: a guess from another day gives way soon
 constexpr size_t blocks_kept = 48;
@@ -198,8 +197,10 @@ void Controller::look_out(Order & order, int sequences, int most, bool probing) 
         return;
     }
     const int rows = std::min({most, probe_rows, drafts_.back()});
-    if (!probing && rows > 1 && allowance_ >= costs_.draft(1, rows)) {
+    ++since_probe_; // probes closer to each other than this would be of the same tokens
+    if (!probing && rows > 1 && since_probe_ >= rows && allowance_ >= costs_.draft(1, rows)) {
         order.probe = rows;
+        since_probe_ = 0;
     }
 }
 

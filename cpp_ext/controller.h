@@ -76,6 +76,8 @@ class Controller {
     double rate(int sequences, int width, int depth) const;
 
   private:
+    static constexpr int probe_rows = 8;
+
     // Rates by sequences and drafted width, reckoned anew every few rounds.
     struct Rates {
         int sequences = 0;
@@ -115,9 +117,10 @@ class Controller {
     double worth_ = 0.5;   // share of the last requests that were drafted for
     int rounds_since_wake_ = 0;
     bool drafted_since_wake_ = false;
-    int misses_ = 0; // probes in a row after which drafting still did not pay
-    int asleep_ = 0; // rounds until features are wanted again
-    int waking_ = 0; // rounds until there are enough of them for a probe
+    int since_probe_ = probe_rows; // rounds
+    int misses_ = 0;               // probes in a row after which drafting still did not pay
+    int asleep_ = 0;               // rounds until features are wanted again
+    int waking_ = 0;               // rounds until there are enough of them for a probe
 };
 
 } // namespace dflash

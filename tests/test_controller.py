@@ -129,11 +129,10 @@ def test_a_new_request_is_looked_at_again() -> None:
 
 
 def test_no_probe_while_one_is_awaited() -> None:
-    made = controller()
-    assert made.order(1, WIDEST, False).probe == 8
-    assert made.order(1, WIDEST, True).probe == 0
-    assert made.order(1, 3, False).probe == 3
-    assert made.order(1, 1, False).probe == 0
+    assert controller().order(1, WIDEST, False).probe == 8
+    assert controller().order(1, WIDEST, True).probe == 0
+    assert controller().order(1, 3, False).probe == 3
+    assert controller().order(1, 1, False).probe == 0
 
 
 @pytest.mark.parametrize("way", ["free", "snapshots", "replay"])
@@ -256,6 +255,20 @@ def test_there_are_no_more_snapshots_than_the_best_width_needs(good: int) -> Non
     best = widths[rates.index(max(rates))]
     assert made.first_depth() == best - 1
     assert abs(best - good) <= 2
+
+
+def test_probes_are_of_different_tokens() -> None:
+    made = controller()
+    probed = []
+    for round_ in range(60):
+        order = made.order(1, WIDEST, False)
+        if order.probe:
+            probed.append(round_)
+            made.saw_probe_cost(int(0.01 * MS))
+            made.saw_probe([0.5] * 7, 1, 0)  # wrong at once: what comes next is no news
+        made.saw_round(verify=int(0.6 * MS), total=int(0.6 * MS))
+    assert probed[0] == 0
+    assert min(b - a for a, b in itertools.pairwise(probed)) == 8
 
 
 def speeds(made: Any, factors: Any, rounds: int, true: dict[int, float], seed: int = 1) -> None:

@@ -22,7 +22,7 @@ def open_session(
     n_ubatch: int | None = None,
     replay: bool = False,
     prefix_memory: int = 0,
-    exact: bool = False,
+    exact: bool = True,
 ) -> Any:
     """Open a target in f32 with a drafter that needs no model; one thread, so that tests run side by side.
 
