@@ -19,28 +19,10 @@ int size(const Kept & kept) {
     return static_cast<int>(kept.tokens.size());
 }
 
-std::shared_ptr<const Bytes> moving_part(Context * context, llama_seq_id seq) {
-    if (!context || !moves_on(*context)) {
-        return nullptr;
-    }
-    return std::make_shared<const Bytes>(save_state(*context, seq, Part::moving));
-}
-
-// Take one context back to `count` positions, if it can.
-bool take_back(Context & context, llama_seq_id seq, int count, const Bytes * moving) {
-    if (held(context, seq) == count) {
-        return true;
-    }
-    if (count >= least_cut(context, seq)) {
-        return cut_back(context, seq, count);
-    }
-    return moving && load_state(context, seq, *moving, Part::moving) && cut_back(context, seq, count);
-}
-
 } // namespace
 
 PrefixStore::PrefixStore(std::shared_ptr<Target> target, std::shared_ptr<Drafter> drafter, size_t budget)
-    : target_(std::move(target)), drafter_(std::move(drafter)), budget_(budget) {}
+    : caches_(std::move(target), std::move(drafter)), budget_(budget) {}
 
 size_t PrefixStore::bytes() const {
     std::unordered_set<const Bytes *> counted; // points are shared by texts that began alike
@@ -65,14 +47,7 @@ size_t PrefixStore::bytes() const {
 
 Kept & PrefixStore::refreshed(llama_seq_id id) {
     Kept & kept = slots_.at(id).kept;
-    kept.least_cut = least_cut(target(), id);
-    kept.fed = size(kept);
-    if (const Context * cache = draft()) {
-        kept.fed = std::min(kept.fed, held(*cache, id));
-        if (kept.fed == size(kept)) {
-            kept.least_cut = std::max(kept.least_cut, least_cut(*cache, id));
-        }
-    }
+    caches_.refresh(id, kept);
     return kept;
 }
 
@@ -116,7 +91,7 @@ int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt, bool 
             if (size(slots_[id].kept) > 2 * saves) {
                 displace(id); // most of it would be lost
             }
-            ready = go_back(id, points, saves);
+            ready = caches_.go_back(id, points, saves);
             waiting = std::move(slots_[id].kept.waiting);
         } else if (saves > 0) {
             // out of the list, so that making room cannot drop it
@@ -129,7 +104,7 @@ int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt, bool 
             displace(id);
             points = taken.front().points;
             waiting = taken.front().waiting;
-            ready = load(id, taken.front(), saves);
+            ready = caches_.load(id, taken.front(), saves);
             if (source.slot < 0 && size(taken.front()) > 2 * saves) {
                 host_.splice(host_.begin(), taken);
                 host_.front().used = uses_;
@@ -142,7 +117,7 @@ int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt, bool 
         saves = 0;
     }
     if (saves == 0) {
-        empty(id);
+        caches_.empty(id);
         points.clear();
         waiting = {};
     }
@@ -158,8 +133,8 @@ int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt, bool 
             slot.kept.points.push_back(std::move(point));
         }
     }
-    if (drafter_) {
-        drafter_->resume(id, saves);
+    if (caches_.drafter()) {
+        caches_.drafter()->resume(id, saves);
     }
     fit();
     return saves;
@@ -172,7 +147,7 @@ void PrefixStore::grow(llama_seq_id id, Token token) {
 }
 
 bool PrefixStore::wants(llama_seq_id id, int count) const {
-    if (!on() || (!moves_on(target()) && !(draft() && moves_on(*draft())))) {
+    if (!on() || !caches_.move_on()) {
         return false;
     }
     int last = 0;
@@ -185,9 +160,7 @@ bool PrefixStore::wants(llama_seq_id id, int count) const {
 void PrefixStore::mark(llama_seq_id id) {
     Kept & kept = slots_.at(id).kept;
     try {
-        const bool fed = draft() && held(*draft(), id) == size(kept);
-        kept.points.push_back(
-            {size(kept), moving_part(&target(), id), moving_part(fed ? draft() : nullptr, id), ++uses_});
+        kept.points.push_back(caches_.point(id, size(kept), ++uses_));
     } catch (const std::exception &) { // without it a later request reads more, no worse
         return;
     }
@@ -197,7 +170,7 @@ void PrefixStore::mark(llama_seq_id id) {
 void PrefixStore::park(llama_seq_id id, FeatureRing waiting) {
     const auto found = slots_.find(id);
     if (found == slots_.end() || !found->second.sound) {
-        empty(id);
+        caches_.empty(id);
         slots_.erase(id);
         return;
     }
@@ -214,28 +187,13 @@ int PrefixStore::recover(llama_seq_id id, int count) {
         return 0;
     }
     Kept & kept = found->second.kept;
-    Point sound{count, nullptr, nullptr};
-    bool ready = false;
-    if (!moves_on(target())) {
-        ready = cut_back(target(), id, count);
-    } else {
-        // what moves on has done so, whatever llama.cpp says of its positions: only saved bytes are sure
-        for (const Point & point : kept.points) {
-            sound = point.count <= count ? point : sound;
-        }
-        ready = sound.target && load_state(target(), id, *sound.target, Part::moving) &&
-                cut_back(target(), id, sound.count);
-    }
-    if (!ready) {
+    const int sound = caches_.recover(id, kept.points, count);
+    if (sound < 0) {
         spoil(id);
         return 0;
     }
-    kept.tokens.resize(static_cast<size_t>(sound.count));
-    if (draft() && held(*draft(), id) > sound.count &&
-        !take_back(*draft(), id, sound.count, sound.draft.get())) {
-        draft()->drop(id);
-    }
-    return sound.count;
+    kept.tokens.resize(static_cast<size_t>(sound));
+    return sound;
 }
 
 void PrefixStore::spoil(llama_seq_id id) {
@@ -253,56 +211,15 @@ void PrefixStore::clear() {
             ++entry;
             continue;
         }
-        empty(entry->first);
+        caches_.empty(entry->first);
         entry = slots_.erase(entry);
     }
 }
 
 Kept PrefixStore::copied(llama_seq_id id) const {
     Kept kept = slots_.at(id).kept;
-    kept.target = save_state(target(), id, Part::all);
-    const int all = size(kept);
-    kept.least_cut = moves_on(target()) ? all : 0;
-    kept.fed = all;
-    if (const Context * cache = draft()) {
-        kept.fed = std::min(all, held(*cache, id));
-        if (moves_on(*cache) && kept.fed == all) {
-            kept.least_cut = all;
-        }
-        if (kept.fed > 0) {
-            kept.draft = save_state(*cache, id, Part::all);
-        }
-    }
+    caches_.save(id, kept);
     return kept;
-}
-
-bool PrefixStore::load(llama_seq_id id, const Kept & kept, int count) {
-    empty(id);
-    if (!load_state(target(), id, kept.target, Part::all) || held(target(), id) != size(kept)) {
-        return false;
-    }
-    if (Context * cache = kept.fed > 0 ? draft() : nullptr) {
-        if (!load_state(*cache, id, kept.draft, Part::all) || held(*cache, id) != kept.fed) {
-            return false;
-        }
-    }
-    return go_back(id, kept.points, count);
-}
-
-bool PrefixStore::go_back(llama_seq_id id, const std::vector<Point> & points, int count) {
-    const Point none;
-    const Point * at = &none;
-    for (const Point & point : points) {
-        at = point.count == count ? &point : at;
-    }
-    if (!take_back(target(), id, count, at->target.get())) {
-        return false;
-    }
-    // The draft may lag behind, and does without what it cannot keep.
-    if (draft() && held(*draft(), id) > count && !take_back(*draft(), id, count, at->draft.get())) {
-        draft()->drop(id);
-    }
-    return true;
 }
 
 // Copy what a sequence's caches hold to where it can stay: another one that is empty, else host memory.
@@ -327,29 +244,20 @@ void PrefixStore::displace(llama_seq_id id) {
     if (kept.bytes() > budget_) {
         return;
     }
-    for (llama_seq_id other = target().params().n_seq - 1; other >= 0; --other) {
+    for (llama_seq_id other = caches_.target().params().n_seq - 1; other >= 0; --other) {
         if (other == id || slots_.count(other) != 0) {
             continue;
         }
-        if (load(other, kept, all)) {
+        if (caches_.load(other, kept, all)) {
             kept.target.clear();
             kept.draft.clear();
             slots_[other].kept = std::move(kept);
             return;
         }
-        empty(other);
+        caches_.empty(other);
     }
     host_.push_front(std::move(kept));
     fit();
-}
-
-void PrefixStore::empty(llama_seq_id id) {
-    if (!target_->lost()) {
-        target().drop(id);
-    }
-    if (Context * cache = draft()) {
-        cache->drop(id);
-    }
 }
 
 // Give up what was used longest ago until the rest is within the budget.
@@ -419,7 +327,7 @@ Kept PrefixStore::copied(const std::vector<Token> & tokens) const {
 }
 
 void PrefixStore::adopt(Kept kept) {
-    const Context & context = target();
+    const Context & context = caches_.target();
     const int n_vocab = context.model().n_vocab();
     const auto known = [n_vocab](Token token) { return token >= 0 && token < n_vocab; };
     if (!on()) {
@@ -447,10 +355,10 @@ void PrefixStore::adopt(Kept kept) {
     }
     displace(at);
     slots_.erase(at);
-    kept.fed = draft() ? kept.fed : size(kept);
+    kept.fed = caches_.has_draft() ? kept.fed : size(kept);
     clear_errors();
-    if (!load(at, kept, size(kept))) {
-        empty(at);
+    if (!caches_.load(at, kept, size(kept))) {
+        caches_.empty(at);
         throw std::invalid_argument("llama.cpp refuses the state: " + last_errors());
     }
     kept.target.clear();

@@ -2,9 +2,7 @@
 // nobody uses now, and, when such a sequence is needed, in host memory within a budget.
 #pragma once
 
-#include "drafter.h"
-#include "prefix.h"
-#include "target.h"
+#include "sequence_caches.h"
 
 #include <list>
 #include <map>
@@ -42,7 +40,7 @@ class PrefixStore {
     // Its caches cannot be relied on: they are emptied when it ends.
     void spoil(llama_seq_id id);
     // The draft has failed for good: only the target's states count from now on.
-    void without_draft() { drafter_.reset(); }
+    void without_draft() { caches_.without_draft(); }
     // Forget all that is not in use.
     void clear();
 
@@ -65,20 +63,13 @@ class PrefixStore {
         std::list<Kept>::iterator host;
     };
 
-    Context & target() const { return target_->context(); }
-    Context * draft() const { return drafter_ ? drafter_->cache() : nullptr; }
-
     Kept & refreshed(llama_seq_id id);
     Source best_source(llama_seq_id id, const std::vector<Token> & prompt, bool drafts);
     Kept copied(llama_seq_id id) const;
-    bool load(llama_seq_id id, const Kept & kept, int count);
-    bool go_back(llama_seq_id id, const std::vector<Point> & points, int count);
     void displace(llama_seq_id id);
-    void empty(llama_seq_id id);
     void fit();
 
-    std::shared_ptr<Target> target_;
-    std::shared_ptr<Drafter> drafter_;
+    SequenceCaches caches_;
     size_t budget_;
     std::uint64_t uses_ = 0;
     std::map<llama_seq_id, Slot> slots_;
