@@ -43,8 +43,7 @@ void bind_session(py::module_ & m) {
         .def_readonly("id", &Output::id)
         .def_readonly("tokens", &Output::tokens)
         .def_readonly("finish", &Output::finish)
-        .def_property_readonly("ended",
-                               [](const Output & output) { return output.finish != Finish::none; })
+        .def_property_readonly("ended", [](const Output & output) { return output.finish != Finish::none; })
         .def_readonly("problem", &Output::problem)
         .def_property_readonly("logprobs",
                                [](const Output & output) {

@@ -1,7 +1,6 @@
 #include "trimming.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace dflash {

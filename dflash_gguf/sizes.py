@@ -25,18 +25,6 @@ KV_TYPES = {
     "q5_0": 6,
     "q5_1": 7,
 }
-# bytes of a number
-_KV_BYTES = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q4_0": 18 / 32,
-    "q4_1": 20 / 32,
-    "iq4_nl": 18 / 32,
-    "q5_0": 22 / 32,
-    "q5_1": 24 / 32,
-}
 _PLAIN = ("f32", "f16", "bf16")
 _PREFILL_ROWS = 256  # each tap reserves n_embd floats per row of a batch
 _INJECT_ROWS = 128
@@ -69,11 +57,6 @@ def kv_types(options: Options, *, draft: bool = False) -> tuple[str, str]:
     if draft and options.draft_kv_type is not None:
         given = options.draft_kv_type
     return (given, given) if isinstance(given, str) else given
-
-
-def kv_bytes(options: Options) -> float:
-    """Return the bytes of a number in the target's cache, of keys and values on average."""
-    return sum(_KV_BYTES[name] for name in kv_types(options)) / 2
 
 
 def check_caches(options: Options) -> None:
