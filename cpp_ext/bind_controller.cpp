@@ -8,9 +8,12 @@
 
 namespace dflash {
 
-Calibration calibration(const std::vector<CostRow> & points, int depth,
-                        std::vector<std::pair<int, double>> slots, double rebuild, double shift) {
-    Calibration made{{}, depth, std::move(slots), rebuild, shift};
+Calibration calibration(const std::vector<CostRow> & points, int depth, const std::vector<SlotRow> & slots,
+                        double rebuild, double shift) {
+    Calibration made{{}, depth, {}, rebuild, shift};
+    for (const auto & [sequences, width, ns] : slots) {
+        made.slots.push_back({sequences, width, ns});
+    }
     for (const auto & [sequences, width, draft, verify, inject, injected] : points) {
         made.points.push_back({sequences, width, draft, verify, inject, injected});
     }
@@ -49,15 +52,14 @@ void bind_controller(py::module_ & m) {
         .def_readonly("features", &Order::features);
     py::class_<Controller>(m, "Controller")
         .def(py::init([](const std::vector<CostRow> & points, int widest, const std::string & way, int depth,
-                         std::vector<std::pair<int, double>> slots, double rebuild, double shift,
+                         const std::vector<SlotRow> & slots, double rebuild, double shift,
                          const std::vector<std::pair<double, double>> & outcomes) {
-                 CostTable costs(calibration(points, 0, std::move(slots), rebuild, shift), widest);
+                 CostTable costs(calibration(points, 0, slots, rebuild, shift), widest);
                  return Controller(std::move(costs), widest, way_of(way), depth, outcomes);
              }),
              py::arg("points"), py::kw_only(), py::arg("widest"), py::arg("way") = "free",
-             py::arg("depth") = 0, py::arg("slots") = std::vector<std::pair<int, double>>{},
-             py::arg("rebuild") = 0.0, py::arg("shift") = 0.0,
-             py::arg("outcomes") = std::vector<std::pair<double, double>>{})
+             py::arg("depth") = 0, py::arg("slots") = std::vector<SlotRow>{}, py::arg("rebuild") = 0.0,
+             py::arg("shift") = 0.0, py::arg("outcomes") = std::vector<std::pair<double, double>>{})
         .def("order", &Controller::order, py::arg("sequences"), py::arg("most"), py::arg("probing"))
         .def("trim", &Controller::trim, py::arg("confidence"), py::arg("drafted_width"))
         .def("wake", &Controller::wake)

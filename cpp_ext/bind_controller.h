@@ -11,11 +11,13 @@ namespace dflash {
 
 // sequences, width, nanoseconds of draft, verify and inject, injected rows
 using CostRow = std::tuple<int, int, double, double, double, int>;
+// sequences, width, nanoseconds of one more snapshot
+using SlotRow = std::tuple<int, int, double>;
 // width, nanoseconds of draft and verify, tokens per nanosecond
 using Estimate = std::tuple<int, double, double, double>;
 
-Calibration calibration(const std::vector<CostRow> & points, int depth,
-                        std::vector<std::pair<int, double>> slots, double rebuild, double shift);
+Calibration calibration(const std::vector<CostRow> & points, int depth, const std::vector<SlotRow> & slots,
+                        double rebuild, double shift);
 std::vector<Estimate> estimates(const Controller & controller, int widest, int sequences, int depth);
 
 } // namespace dflash

@@ -82,9 +82,9 @@ void bind_session(py::module_ & m) {
         .def(
             "steer",
             [](Session & session, const std::vector<CostRow> & points, int depth,
-               std::vector<std::pair<int, double>> slots, double rebuild, double shift,
+               const std::vector<SlotRow> & slots, double rebuild, double shift,
                const std::vector<std::pair<double, double>> & outcomes) {
-                session.steer(calibration(points, depth, std::move(slots), rebuild, shift), outcomes);
+                session.steer(calibration(points, depth, slots, rebuild, shift), outcomes);
             },
             py::arg("points"), py::kw_only(), py::arg("depth"), py::arg("slots"), py::arg("rebuild"),
             py::arg("shift"), py::arg("outcomes"), release_gil())

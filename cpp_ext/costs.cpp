@@ -49,14 +49,17 @@ CostTable::CostTable(Calibration calibration, int widest)
         sound = sound && point.verify > 0 && is_time(point.verify) && is_time(point.draft) &&
                 is_time(point.inject) && point.injected >= 1 && point.width >= 1;
     }
-    for (const auto & [sequences, ns] : calibration_.slots) {
-        sound = sound && sequences >= 1 && is_time(ns);
+    for (const SlotCost & slot : calibration_.slots) {
+        sound = sound && slot.sequences >= 1 && slot.width >= 1 && is_time(slot.ns);
     }
     if (!sound) {
         throw std::invalid_argument("a calibration needs times of one sequence with one row, and no negative "
                                     "ones");
     }
-    std::sort(calibration_.slots.begin(), calibration_.slots.end());
+    std::sort(calibration_.slots.begin(), calibration_.slots.end(),
+              [](const SlotCost & a, const SlotCost & b) {
+                  return std::make_pair(a.sequences, a.width) < std::make_pair(b.sequences, b.width);
+              });
     for (const CostPoint & point : points) {
         if (grid_.empty() || grid_.back() != point.sequences) {
             grid_.push_back(point.sequences);
@@ -67,8 +70,17 @@ CostTable::CostTable(Calibration calibration, int widest)
     }
 }
 
-double CostTable::slot(int sequences) const {
-    const Curve curve(calibration_.slots.begin(), calibration_.slots.end());
+// Between measured widths in proportion, beyond them as at the nearest.
+double CostTable::slot(int sequences, int width) const {
+    std::map<int, Curve> by_sequences;
+    for (const SlotCost & slot : calibration_.slots) {
+        by_sequences[slot.sequences].emplace_back(slot.width, slot.ns);
+    }
+    Curve curve;
+    for (const auto & [measured, of_these] : by_sequences) {
+        const double x = std::clamp<double>(width, of_these.front().first, of_these.back().first);
+        curve.emplace_back(measured, of_these.size() == 1 ? of_these.front().second : at(of_these, x));
+    }
     return curve.empty() ? 0 : at(curve, sequences);
 }
 
@@ -78,7 +90,7 @@ double CostTable::model(bool verify, int sequences, int width) const {
         Curve curve;
         for (const CostPoint & point : calibration_.points) {
             if (point.sequences == measured && (verify || point.width > 1)) {
-                const double snapshots = slot(measured) * calibration_.depth;
+                const double snapshots = slot(measured, point.width) * calibration_.depth;
                 curve.emplace_back(point.width, verify ? std::max(point.verify - snapshots, point.verify / 10)
                                                        : point.draft);
             }
@@ -110,8 +122,8 @@ const CostTable::Row & CostTable::row(int sequences) const {
     const auto [entry, fresh] = rows_.try_emplace(sequences);
     Row & row = entry->second;
     if (fresh) {
-        row.slot = slot(sequences);
         for (int width = 1; width <= widest_; ++width) {
+            row.slot.push_back(slot(sequences, width));
             row.verify.push_back(model(true, sequences, width));
             row.draft.push_back(width > 1 ? model(false, sequences, width) : 0);
         }
@@ -134,7 +146,7 @@ CostTable::Corrections & CostTable::corrections(int sequences) const {
 double CostTable::verify(int sequences, int width, int depth) const {
     const Row & known = row(sequences);
     const size_t i = static_cast<size_t>(width - 1);
-    return (known.verify[i] + known.slot * depth) * corrections(sequences).verify[i].factor * drift_;
+    return (known.verify[i] + known.slot[i] * depth) * corrections(sequences).verify[i].factor * drift_;
 }
 
 double CostTable::draft(int sequences, int width) const {

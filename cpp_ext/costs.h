@@ -17,12 +17,19 @@ struct CostPoint {
     int injected = 1;
 };
 
+// What one more snapshot costs every verify of so many blocks of so many rows, in nanoseconds.
+struct SlotCost {
+    int sequences = 1;
+    int width = 1;
+    double ns = 0;
+};
+
 struct Calibration {
     std::vector<CostPoint> points; // at least sequences 1, width 1; taken with `depth` snapshots
     int depth = 0;
-    std::vector<std::pair<int, double>> slots; // sequences -> cost of one more snapshot in every verify
-    double rebuild = 0;                        // of a verify whose shape is not the last one's
-    double shift = 0;                          // of remaking the target's context with another depth
+    std::vector<SlotCost> slots;
+    double rebuild = 0; // of a verify whose shape is not the last one's
+    double shift = 0;   // of remaking the target's context with another depth
 };
 
 // Interpolates a calibration and follows what rounds really take. One drift for all stages tells how fast the
@@ -54,7 +61,7 @@ class CostTable {
     struct Row {
         std::vector<double> verify;
         std::vector<double> draft;
-        double slot = 0;
+        std::vector<double> slot;
     };
     struct Correction {
         double factor = 1;
@@ -69,7 +76,7 @@ class CostTable {
     const Row & row(int sequences) const;
     Corrections & corrections(int sequences) const;
     double model(bool verify, int sequences, int width) const;
-    double slot(int sequences) const;
+    double slot(int sequences, int width) const;
     // ns: nanoseconds it took; expected: by all that is known.
     void saw(Correction & correction, int sequences, double ns, double expected);
 

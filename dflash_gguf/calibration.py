@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import resource
 import statistics
 import time
 from collections.abc import Iterator
@@ -30,8 +31,15 @@ _SECONDS = 1.0  # that measuring may take, or
 _LOAD_SHARE = 0.05  # of the load, if that is more
 _ROUNDS = 4  # the first of which makes a graph
 _PASSES = 3
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK_SECONDS = 0.5
+_PREEMPTIONS = (
+    40  # a second; threads that wait for a device get few cores too, but are not taken off any
+)
+_SHARE = 0.8  # of the cores wanted, that a measurement must get
+_MOST_OF_SLOTS = (
+    0.6  # of a verify may go to snapshots; more was measured only where others disturbed
+)
 
 
 @dataclass(slots=True)
@@ -41,7 +49,7 @@ class Learnt:
     Attributes:
         points: (sequences, width, draft, verify, inject, injected rows).
         depth: snapshots of the target while the points were taken.
-        slots: (sequences, cost of one more snapshot in every verify).
+        slots: (sequences, width, cost of one more snapshot in every verify of that width).
         rebuild: of a verify of another shape than the last one.
         shift: of remaking the target's context.
         outcomes: (tested, accepted) for every position of a block.
@@ -49,7 +57,7 @@ class Learnt:
 
     points: list[tuple[int, int, float, float, float, int]]
     depth: int
-    slots: list[tuple[int, float]]
+    slots: list[tuple[int, int, float]]
     rebuild: float
     shift: float
     outcomes: list[tuple[float, float]]
@@ -79,6 +87,30 @@ def learn(
             measured.sample_in_time(sequences, width)
     slots, shift = measured.snapshots(depth, {1, many})
     return Learnt(measured.points(), depth, slots, measured.rebuild(), shift, [])
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What this process got of the machine so far: seconds by the clock and of computing, and preemptions."""
+
+    wall: float
+    cpu: float
+    preempted: int
+
+    @classmethod
+    def now(cls) -> Effort:
+        """Return the present counts."""
+        return cls(
+            time.perf_counter(),
+            time.process_time(),
+            resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+        )
+
+    def disturbed_until(self, later: Effort, threads: int) -> bool:
+        """Whether other programs took much of `threads` cores meanwhile, so that no time it took means much."""
+        wall = later.wall - self.wall
+        taken_off = (later.preempted - self.preempted) / max(wall, 1e-3)
+        return taken_off > _PREEMPTIONS and later.cpu - self.cpu < _SHARE * wall * threads
 
 
 def prefill_rows(target: _core.Target, most: int) -> int:
@@ -148,35 +180,71 @@ class _Measured:
         ]
 
     def rebuild(self) -> float:
-        """Return the nanoseconds of making a graph of a new shape."""
-        return max(0.0, statistics.median(self._built))
+        """Return the nanoseconds of making a graph of a new shape; it takes no longer than a verify of one row."""
+        return min(max(0.0, statistics.median(self._built)), self._fastest((1, 1))[1])
 
     def _fastest(self, shape: tuple[int, int]) -> tuple[float, float, float]:
         draft, verify, inject = zip(*self._samples[shape], strict=True)
         return min(draft), min(verify), min(inject)
 
-    def snapshots(self, depth: int, numbers: set[int]) -> tuple[list[tuple[int, float]], float]:
-        """Return what a snapshot costs by number of sequences, and what it takes to change their number."""
+    def snapshots(
+        self, depth: int, numbers: set[int]
+    ) -> tuple[list[tuple[int, int, float]], float]:
+        """Return what a snapshot costs by sequences and width, and what it takes to change their number.
+
+        Each is measured right before and after a change, since the machine's speed may not be what it was. More
+        rows pay more for it: on the tiny pair 8 rows three times what one does.
+        """
         if depth == 0:
             return [], 0.0
+        known = [sequences for sequences in sorted(numbers) if (sequences, 1) in self._samples]
+        half = depth // 2
+        wide = [(sequences, half + 1) for sequences in known if self._in_time(sequences, half + 1)]
+        slots: list[tuple[int, int, float]] = []
+        shifts = []
+        if half > 0 and wide:
+            shifts.append(self._change(depth, half, wide, slots))
+            depth = half
+        shifts.append(self._change(depth, 0, [(sequences, 1) for sequences in known], slots))
+        return slots, min(shifts)
+
+    def _change(
+        self,
+        depth: int,
+        fewer: int,
+        shapes: list[tuple[int, int]],
+        slots: list[tuple[int, int, float]],
+    ) -> float:
+        """Take snapshots away, add what that saves in verifies of `shapes`, return the nanoseconds it takes."""
+        before = [self._verify(shape) for shape in shapes]
         began = time.perf_counter()
-        self._target.reshape(0)
-        shift = (time.perf_counter() - began) * 1e9
-        slots = []
-        for sequences in sorted(numbers):
-            if (sequences, 1) not in self._samples:
-                continue
-            costs = core().bare_rounds(
-                self._target,
-                None,
-                sequences=sequences,
-                width=1,
-                rounds=min(2 * _ROUNDS, self._context),
-                chooses=True,
-            )
-            without = min(cost[1] for cost in costs[1:] or costs)
-            slots.append((sequences, max(0.0, self._fastest((sequences, 1))[1] - without) / depth))
-        return slots, shift
+        self._target.reshape(fewer)
+        taken = (time.perf_counter() - began) * 1e9
+        for shape, cost in zip(shapes, before, strict=True):
+            saved = max(0.0, cost - self._verify(shape)) / (depth - fewer)
+            most = _MOST_OF_SLOTS * cost / depth
+            slots.append((*shape, min(saved, most)))
+        return taken
+
+    def _verify(self, shape: tuple[int, int]) -> float:
+        """Nanoseconds of the fastest of some verifies now."""
+        sequences, width = shape
+        rounds = 2 * _ROUNDS if self._in_time(sequences, width) else 2  # the first makes a graph
+        costs = core().bare_rounds(
+            self._target,
+            None,
+            sequences=sequences,
+            width=width,
+            kept=_kept(width),
+            rounds=max(1, min(rounds, self._context // width)),
+            chooses=True,
+        )
+        return min(float(cost[1]) for cost in costs[1:] or costs)
+
+    def _in_time(self, sequences: int, width: int) -> bool:
+        """Whether a shape fits and measuring it before and after a change would still be in time."""
+        fits = width <= self._context
+        return fits and time.monotonic() + 4 * self._expected(sequences * width) < self._until
 
     def _expected(self, rows: int) -> float:
         """Seconds that measuring `rows` rows may take, from the nearest number of rows measured."""

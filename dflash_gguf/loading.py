@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ._native import core
-from .calibration import Notebook, identity, learn, prefill_rows
+from .calibration import Effort, Notebook, identity, learn, prefill_rows
 from .convert.target import read_target
 from .draft_family import make_drafter
 from .engine import Engine, Parts
@@ -33,6 +34,7 @@ from .sizes import (
 if TYPE_CHECKING:
     from . import _core
 
+_LOG = logging.getLogger(__name__)
 _LEAST_MEASURED = 16  # positions; a smaller context reads its prompts in a moment
 _MAX_BLOCK = 1024  # a file may claim any; each row of a block takes memory
 
@@ -222,6 +224,7 @@ def _steer(
     )
     learnt = notebook.read()
     if learnt is None:
+        before = Effort.now()
         learnt = learn(
             parts.target,
             drafter,
@@ -229,7 +232,10 @@ def _steer(
             context=parts.session.n_ctx,
             load_seconds=load_seconds,
         )
-        notebook.write(learnt)
+        if before.disturbed_until(Effort.now(), options.threads or default_threads()):
+            _LOG.info("other programs disturbed the measuring of costs, which is not kept")
+        else:
+            notebook.write(learnt)
     parts.session.steer(
         learnt.points,
         depth=learnt.depth,

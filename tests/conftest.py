@@ -18,6 +18,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dflash_gguf.calibration import Effort
+
 from .support.random_pairs import Pair, make_pair
 from .support.tiny import Tiny
 
@@ -55,3 +57,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """The trained pair of models/tiny."""
     return Tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Believe what is measured beside other tests."""
+    monkeypatch.setattr(Effort, "disturbed_until", lambda *_: False)

@@ -11,7 +11,7 @@ import pytest
 import dflash_gguf
 from dflash_gguf import Sampling, UsageError
 from dflash_gguf._native import core
-from dflash_gguf.calibration import Learnt, Notebook
+from dflash_gguf.calibration import Effort, Learnt, Notebook
 
 from .support.random_pairs import Pair
 from .support.sessions import ENDLESS, finish, open_session, plain
@@ -27,7 +27,7 @@ DEAR = [(1, 1, 0.0, 1 * MS, 0.0, 1), (1, 8, 20 * MS, 40 * MS, 5 * MS, 4)]
 
 def steer(session: Any, points: list[Any] = CHEAP, **options: Any) -> None:
     """Give a session costs; changing its snapshots is free, so that it does so as often as it can."""
-    free = {"depth": 0, "slots": [(1, 0.5 * MS)], "rebuild": 0.0, "shift": 0.0, "outcomes": []}
+    free = {"depth": 0, "slots": [(1, 1, 0.5 * MS)], "rebuild": 0.0, "shift": 0.0, "outcomes": []}
     session.steer(points, **{**free, **options})
 
 
@@ -131,6 +131,7 @@ def test_an_engine_for_one_width_measures_nothing(pair: Pair, tmp_path: Path) ->
         dflash_gguf.load(pair.target, pair.draft, block="wide", **QUICK)
 
 
+@pytest.mark.usefixtures("alone")
 def test_costs_are_measured_once_and_outcomes_kept(pair: Pair, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "costs"
     with dflash_gguf.load(pair.target, pair.draft, **QUICK):
@@ -162,3 +163,29 @@ def test_a_folder_that_cannot_be_written_does_no_harm(
     assert Notebook({}).read() is None
     Notebook({}).write(Learnt([], 0, [], 0.0, 0.0, []))
     assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("cpu", "preempted", "disturbed"),
+    [
+        (1.9, 100, False),  # an idle desktop
+        (1.0, 500, True),
+        (0.3, 5, False),  # waiting for a device
+        (1.55, 30, False),
+    ],
+)
+def test_costs_measured_beside_other_programs_are_told_apart(
+    cpu: float, preempted: int, disturbed: bool
+) -> None:
+    before, after = Effort(10.0, 5.0, 70), Effort(11.0, 5.0 + cpu, 70 + preempted)
+    assert before.disturbed_until(after, threads=2) is disturbed
+
+
+def test_disturbed_costs_are_not_kept(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DFLASH_GGUF_CACHE", str(tmp_path))
+    for disturbed, kept in ((True, 0), (False, 1)):
+        monkeypatch.setattr(Effort, "disturbed_until", lambda *_, answer=disturbed: answer)
+        dflash_gguf.load(tiny.target, tiny.draft("bf16"), **QUICK).close()
+        assert len(list((tmp_path / "costs").glob("*.json"))) == kept

@@ -190,7 +190,7 @@ def test_another_shape_must_be_worth_its_graph() -> None:
 
 
 def test_snapshots_follow_the_width_once_their_lack_has_cost_as_much_as_the_change() -> None:
-    made = controller(way="snapshots", depth=0, slots=[(1, 0.01 * MS)], shift=20 * MS)
+    made = controller(way="snapshots", depth=0, slots=[(1, 1, 0.01 * MS)], shift=20 * MS)
     waited = 0
     while (order := made.order(1, WIDEST, False)).depth < 0:
         assert order.width == 1  # without snapshots nothing can be taken back
@@ -214,7 +214,7 @@ def test_snapshots_follow_the_width_once_their_lack_has_cost_as_much_as_the_chan
 
 def test_snapshots_that_cannot_be_had_are_not_asked_for_again() -> None:
     made = controller(
-        way="snapshots", depth=7, slots=[(1, 0.01 * MS)], outcomes=[(100.0, 95.0)] * 15
+        way="snapshots", depth=7, slots=[(1, 1, 0.01 * MS)], outcomes=[(100.0, 95.0)] * 15
     )
     made.saw_round(
         drafted_width=8, width=8, draft=int(0.6 * MS), verify=int(2.2 * MS), total=int(3 * MS)
@@ -245,10 +245,20 @@ def test_what_an_earlier_run_saw_is_believed_at_first() -> None:
     assert controller(outcomes=[(100.0, 1.0)]).order(1, WIDEST, False).width == 1
 
 
+def test_a_snapshot_costs_a_wide_verify_its_own_price() -> None:
+    slots = [(1, 1, 0.01 * MS), (1, 9, 0.05 * MS), (4, 1, 0.04 * MS)]
+    made = controller(way="snapshots", depth=0, slots=slots)
+    at = {depth: {row[0]: row[2] for row in made.estimates(WIDEST, 1, depth)} for depth in (0, 10)}
+    each = {width: (at[10][width] - at[0][width]) / 10 / MS for width in (1, 5, 9, 16)}
+    assert each == pytest.approx({1: 0.01, 5: 0.03, 9: 0.05, 16: 0.05})
+    of_four = [made.estimates(WIDEST, 4, depth)[0][2] for depth in (0, 10)]
+    assert (of_four[1] - of_four[0]) / 10 / MS == pytest.approx(0.04)
+
+
 @pytest.mark.parametrize("good", [7, 9, 11, 15])
 def test_there_are_no_more_snapshots_than_the_best_width_needs(good: int) -> None:
     seen = [(100.0, 97.0)] * good + [(100.0, 2.0)] * (15 - good)
-    slots = [(1, 0.01 * MS)]
+    slots = [(1, 1, 0.01 * MS)]
     made = controller(way="snapshots", depth=0, slots=slots, outcomes=seen)
     widths = (4, 8, 10, 12, 16)
     rates = [made.estimates(WIDEST, 1, width - 1)[width - 1][3] for width in widths]
@@ -339,7 +349,9 @@ def test_costs_follow_what_is_seen() -> None:
         {"points": [(1, 1, -1.0, 1.0, 0.0, 1)]},
         {"shift": -1.0},
         {"rebuild": float("inf")},
-        {"slots": [(0, 1.0)]},
+        {"slots": [(0, 1, 1.0)]},
+        {"slots": [(1, 0, 1.0)]},
+        {"slots": [(1, 1, -1.0)]},
     ],
 )
 def test_a_calibration_that_is_none_is_refused(broken: dict[str, Any]) -> None:
@@ -354,7 +366,7 @@ def test_a_calibration_that_is_none_is_refused(broken: dict[str, Any]) -> None:
     st.integers(1, 8),
 )
 def test_orders_make_sense_whatever_happens(right: list[int], way: str, sequences: int) -> None:
-    made = controller(way=way, depth=0, shift=1.0 * MS, slots=[(1, 0.01 * MS)])
+    made = controller(way=way, depth=0, shift=1.0 * MS, slots=[(1, 1, 0.01 * MS)])
     depth, last = 0, iter(right * 20)
     for _ in range(len(right)):
         order = made.order(sequences, WIDEST, False)

@@ -129,6 +129,7 @@ def test_a_simulation_needs_a_drafter(mini: Pair) -> None:
         dflash_gguf.load(mini.target, mini.draft, simulate=[0.5], **QUICK)
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_is_learnt_of_a_simulation_is_kept_apart(mini: Pair) -> None:
     for simulate, known in ((Simulation(), 1), (None, 2), (Simulation(), 2)):
         dflash_gguf.load(mini.target, mini.draft, simulate=simulate, **QUICK).close()
