@@ -2,6 +2,8 @@
 
 #include "ggml-backend.h"
 
+#include <utility>
+
 namespace dflash {
 
 namespace {
@@ -21,15 +23,28 @@ const char * kind_name(enum ggml_backend_dev_type type) {
 
 } // namespace
 
+bool is_remote(const std::string & backend) {
+    // the second is a registered server, "RPC[host:port]"
+    return backend == "RPC" || backend.rfind("RPC[", 0) == 0;
+}
+
 std::vector<Device> devices() {
     std::vector<Device> found;
     for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-        ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        ggml_backend_dev_props props;
-        ggml_backend_dev_get_props(device, &props);
-        found.push_back({props.name, props.description,
-                         ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), kind_name(props.type),
-                         props.memory_free, props.memory_total});
+        ggml_backend_dev_t raw = ggml_backend_dev_get(i);
+        Device device{ggml_backend_dev_name(raw),
+                      ggml_backend_dev_description(raw),
+                      ggml_backend_reg_name(ggml_backend_dev_backend_reg(raw)),
+                      kind_name(ggml_backend_dev_type(raw)),
+                      false,
+                      0,
+                      0};
+        device.remote = is_remote(device.backend);
+        // a server that is gone would end the process
+        if (!device.remote) {
+            ggml_backend_dev_memory(raw, &device.memory_free, &device.memory_total);
+        }
+        found.push_back(std::move(device));
     }
     return found;
 }

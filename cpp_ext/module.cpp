@@ -18,9 +18,11 @@ PYBIND11_MODULE(_core, m) {
         .def_readonly("description", &Device::description)
         .def_readonly("backend", &Device::backend)
         .def_readonly("kind", &Device::kind)
+        .def_readonly("remote", &Device::remote)
         .def_readonly("memory_free", &Device::memory_free)
         .def_readonly("memory_total", &Device::memory_total);
     m.def("devices", &devices);
+    m.def("is_remote", &is_remote, py::arg("backend"));
     m.def("publishes_features", &publishes_features, py::arg("architecture"));
     bind_decisions(m);
     bind_sampling(m);

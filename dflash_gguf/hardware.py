@@ -19,12 +19,13 @@ REBUILD = (
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of a compiled backend; memory in bytes."""
+    """A device of a compiled backend; memory in bytes, 0 where it is remote (on another machine)."""
 
     name: str
     description: str
     backend: str
     kind: str
+    remote: bool
     memory_free: int
     memory_total: int
 
@@ -32,18 +33,31 @@ class Device:
 def devices() -> list[Device]:
     """List the devices that this build of llama.cpp can use."""
     return [
-        Device(d.name, d.description, d.backend, d.kind, d.memory_free, d.memory_total)
+        Device(d.name, d.description, d.backend, d.kind, d.remote, d.memory_free, d.memory_total)
         for d in core().devices()
     ]
 
 
-def check_devices(names: list[str]) -> None:
-    """Raise ResourceError for a device that this build does not have, naming those it has."""
-    known = [device.name for device in devices()]
-    for name in names:
-        if name not in known:
-            text = f"device '{name}' is not available; this build has: {', '.join(known)}"
-            raise ResourceError(text)
+def check_devices(asked: dict[str, tuple[str, ...]]) -> None:
+    """Raise ResourceError for a device that this build does not have, or that is on another machine.
+
+    Args:
+        asked: names of devices by the option that asks for them. None named: all that there are, remote ones
+            first, as llama.cpp has it.
+    """
+    known = {device.name: device for device in devices()}
+    local = ", ".join(name for name, device in known.items() if not device.remote)
+    for option, names in asked.items():
+        for name in names or known:
+            if name not in known:
+                text = f"device '{name}' is not available; this build has: {', '.join(known)}"
+                raise ResourceError(text)
+            if known[name].remote:
+                text = (
+                    f"device '{name}' ({known[name].description}) is remote; drafting needs both models on this "
+                    f"machine: name others as {option}; there are {local}"
+                )
+                raise ResourceError(text)
 
 
 def gpu_layers(asked: int | None) -> int:

@@ -74,7 +74,10 @@ def load(
             from .draft_file import find_draft
 
             facts = check_draft(target_file, find_draft(Path(draft), target_path))
-        _check_devices(chosen)
+        asked = {"devices (-dev)": chosen.devices}
+        if draft is not None or chosen.draft_devices:
+            asked["draft_devices (-devd)"] = chosen.draft_devices
+        check_devices(asked)
         fitted = _fit(target_path, facts, chosen)
         model = _open_model(target_path, chosen.gpu_layers, chosen.devices, chosen.mmap, progress)
     parts = _assemble(model, facts, chosen, fitted)
@@ -97,15 +100,6 @@ def load(
             "trained for; text beyond may make no sense"
         )
     return engine
-
-
-def _check_devices(options: Options) -> None:
-    names = [*options.devices, *options.draft_devices]
-    check_devices(names)
-    for name in names:
-        if name.startswith("RPC"):
-            text = f"device '{name}' is remote; drafting needs both models on this machine"
-            raise ResourceError(text)
 
 
 def _fit(target: Path, draft: Draft | None, options: Options) -> Fitted:

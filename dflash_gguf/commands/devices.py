@@ -14,6 +14,8 @@ def devices() -> None:
     write(f"backends compiled into llama.cpp: {backends}\n")
     for device in found:
         memory = f"{device.memory_free / 2**30:.1f} of {device.memory_total / 2**30:.1f} GiB free"
+        if device.remote:
+            memory = "remote, not for drafting"
         write(f"{device.name}\t{device.kind}\t{device.description}\t{memory}\n")
     if not core().supports_gpu_offload():
         say(f"no GPU backend; to build one: {hardware.REBUILD}")
