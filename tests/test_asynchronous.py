@@ -30,8 +30,18 @@ def run(pair: Pair, work: Callable[[AsyncEngine], Awaitable[T]], **options: Any)
     """Run a coroutine with an engine that ends with it."""
 
     async def main() -> T:
-        async with AsyncEngine(opener(pair, **options)) as engine, asyncio.timeout(WAIT):
+        async with AsyncEngine(opener(pair, **options)) as engine:
             return await work(engine)
+
+    return within(main())
+
+
+def within(work: Awaitable[T]) -> T:
+    """Run a coroutine in an event loop of its own; one that hears of nothing is no test that goes on forever."""
+
+    async def main() -> T:
+        async with asyncio.timeout(WAIT):
+            return await work
 
     return asyncio.run(main())
 
@@ -182,21 +192,21 @@ def test_closing_ends_streams_as_cancelled(dense: Pair) -> None:
             await engine.generate(PROMPT)
         assert (await engine.open()) is engine  # it stays closed
 
-    asyncio.run(asyncio.wait_for(main(), WAIT))
+    within(main())
 
 
 def test_one_engine_serves_several_event_loops(dense: Pair) -> None:
     engine = AsyncEngine(opener(dense))
-    asyncio.run(engine.open())  # type: ignore[arg-type]
+    within(engine.open())
     answers = [
-        asyncio.run(engine.generate(PROMPT, max_tokens=9, ignore_end=True)).tokens for _ in range(2)
+        within(engine.generate(PROMPT, max_tokens=9, ignore_end=True)).tokens for _ in range(2)
     ]
     assert answers[0] == answers[1]
 
     # a loop that is closed in the middle of a stream: nobody is left to hear of it
     loop = asyncio.new_event_loop()
     stream = engine.stream(PROMPT, ignore_end=True)
-    loop.run_until_complete(stream.__anext__())
+    loop.run_until_complete(asyncio.wait_for(stream.__anext__(), WAIT))
     loop.close()
 
     async def idle() -> bool:
@@ -204,8 +214,8 @@ def test_one_engine_serves_several_event_loops(dense: Pair) -> None:
             await asyncio.sleep(0.01)
         return True
 
-    assert asyncio.run(asyncio.wait_for(idle(), WAIT))
-    asyncio.run(engine.close())
+    assert within(idle())
+    within(engine.close())
 
 
 def test_opening_twice_at_once_loads_once(dense: Pair) -> None:
@@ -221,7 +231,7 @@ def test_opening_twice_at_once_loads_once(dense: Pair) -> None:
         assert (await engine.generate(PROMPT, max_tokens=2, ignore_end=True)).tokens
         await engine.close()
 
-    asyncio.run(asyncio.wait_for(main(), WAIT))
+    within(main())
     assert loads == [1]
 
 
@@ -246,7 +256,7 @@ def test_closing_while_it_is_opened_leaves_nothing_open(dense: Pair, cancelled: 
             await engine.generate(PROMPT)
         await asyncio.gather(opening, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(main(), WAIT))
+    within(main())
     with pytest.raises(UsageError, match="the engine is closed"):
         _ = opened[0].n_ctx
 
@@ -260,4 +270,4 @@ def test_an_engine_that_is_not_open_says_so(tmp_path: Any) -> None:
             await engine.open()
         await engine.close()
 
-    asyncio.run(main())
+    within(main())
