@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -15,12 +16,8 @@ from .support.random_pairs import VOCAB, Pair
 from .support.sessions import ENDLESS, finish, open_session, plain
 
 PROMPT = [(7 * i + i // 5) % 256 for i in range(90)]
-FIRST = [
-    1,
-    9,
-    60,
-    200,
-]  # nodes after which a decode is given up; a graph of the dense target has some 140
+# nodes after which a decode is given up; a graph of the dense target has some 140
+FIRST = [1, 9, 60, 200]
 BLOCK, PIECE = 6, 32
 
 
@@ -117,6 +114,34 @@ def test_a_decode_that_ends_soon_loses_nothing(hybrid: Pair) -> None:
     number = session.add(PROMPT, max_tokens=2, block=1, stops=ENDLESS)
     finish(session, [number])
     assert session.counters(number).reused_tokens == PIECE
+
+
+HALF = 0.5  # seconds: what a decode is given to end by itself
+
+
+def test_a_decode_of_seconds_is_given_up_after_half_of_one(pair: Pair) -> None:
+    prompt = [(7 * i + i // 5) % 256 for i in range(16_000)]  # some ten seconds on a core
+    params: dict[str, Any] = {"n_ctx": 16_384, "n_batch": 16_384, "n_ubatch": 256}
+    session = open_session(pair.target, block=1, prefix_memory=10**9, **params)
+    number = session.add(prompt, max_tokens=5, block=1, stops=ENDLESS)
+    interrupt, pressed = session.interrupt(number), list[float]()
+
+    def press() -> None:
+        pressed.append(time.monotonic())
+        interrupt.set()
+
+    timer = threading.Timer(0.1, press)  # in the decode
+    timer.start()
+    said = until_cancelled(session, number)
+    waited = time.monotonic() - pressed[0]
+    timer.join()
+    assert said == []
+    assert waited >= HALF
+    session.remove(number)
+    # it did not end: what it had read is not of use
+    number = session.add(prompt[:300], max_tokens=5, block=1, stops=ENDLESS)
+    assert finish(session, [number])[number] == plain(pair.target, prompt[:300], 5, exact=True)
+    assert session.counters(number).reused_tokens == 0
 
 
 def test_a_decode_of_several_is_not_given_up(pair: Pair) -> None:
