@@ -2,11 +2,11 @@
 
     python benchmarks/soak.py --target models/tiny/target.gguf --draft build/demo/tiny-draft-BF16.gguf --count 2000
 
-Requests differ in length, block, temperature, penalties, stop strings, log-probabilities and in how they end: by
-themselves, cancelled in prefill or in decode, refused. Several run at once. Prints a JSON line every tenth of the
-way, with the resident memory, and a verdict: memory after the warm-up (the first fifth) must stay within 2 %, and
-no answer may be one token over and over. A request that is asked again from time to time must give one text. Exit
-code 1 if not.
+Requests differ in length, block, temperature, penalties, grammars, stop strings, log-probabilities and in how they
+end: by themselves, cancelled in prefill or in decode, refused. Several run at once. Prints a JSON line every tenth
+of the way, with the resident memory, and a verdict: memory after the warm-up (the first fifth) must stay within 2 %,
+no answer may be one token over and over or break its grammar. A request that is asked again from time to time must
+give one text. Exit code 1 if not.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ctypes
 import gc
 import json
 import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,12 @@ import dflash_gguf
 from dflash_gguf import DflashError, Engine, Sampling, Sequence
 
 LIMIT = 0.02
+GRAMMAR = 'root ::= ("a" | "b" [c-f])+ "."'
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "yes": {"type": "boolean"}},
+    "required": ["n", "yes"],
+}
 
 
 def resident() -> int:
@@ -44,11 +51,13 @@ class Soak:
         self.engine = engine
         self.prompts = prompts
         self.choose = random.Random(seed)
-        self.running: dict[
-            int, tuple[Sequence, int | None]
-        ] = {}  # with the tokens at which to cancel
+        # with the tokens at which to cancel, whether the prompt has a meaning, and the request's settings
+        self.running: dict[int, tuple[Sequence, int | None, bool, dict[str, Any]]] = {}
         self.ended: dict[str, int] = {}
+        self.kinds: dict[str, int] = {}
+        self.most = 0  # at a time
         self.loops = 0
+        self.broken = 0  # answers that are not of their grammar
 
     def request(self) -> None:
         """Start one, or have it refused."""
@@ -70,6 +79,8 @@ class Soak:
             )
         if choose.random() < 0.3:
             options["stop"] = choose.choice([".", "\n", ["zzz", "the"]])
+        if choose.random() < 0.15:
+            options |= choose.choice([{"grammar": GRAMMAR}, {"json_schema": SCHEMA}])
         if choose.random() < 0.2:
             options["logprobs"] = choose.choice([0, 3])
         if choose.random() < 0.1:
@@ -81,13 +92,18 @@ class Soak:
         except DflashError:
             self.count("refused")
             return
+        sampling = options.get("sampling")
+        sampled = sampling is not None and sampling.temperature > 0
+        for kind in ["sampled" if sampled else "greedy", *options]:
+            self.kinds[kind] = self.kinds.get(kind, 0) + 1
         leaves = choose.choice([0, 0, 4, 20]) if choose.random() < 0.25 else None
-        self.running[id(answer)] = (answer, leaves, not isinstance(prompt[0], int))
+        self.running[id(answer)] = (answer, leaves, not isinstance(prompt[0], int), options)
+        self.most = max(self.most, len(self.running))
 
     def step(self) -> None:
         """Do a round; note what has ended and cancel those that are to leave."""
         self.engine.step()
-        for key, (answer, leaves, meant) in list(self.running.items()):
+        for key, (answer, leaves, meant, options) in list(self.running.items()):
             if leaves is not None and len(answer.tokens) >= leaves:
                 self.engine.cancel(answer)
             if answer.finish_reason is not None:
@@ -95,10 +111,25 @@ class Soak:
                 self.count(answer.finish_reason)
                 repeats = len(answer.tokens) > 40 and len(set(answer.tokens)) == 1
                 self.loops += repeats and meant
+                self.broken += breaks_grammar(answer, options)
 
     def count(self, how: str) -> None:
         """Remember how a request ended."""
         self.ended[how] = self.ended.get(how, 0) + 1
+
+
+def breaks_grammar(answer: Sequence, options: dict[str, Any]) -> bool:
+    """Whether an answer is none of those that its grammar or schema allows, nor the beginning of one."""
+    whole = answer.finish_reason == "stop" and "stop" not in options
+    if "grammar" in options:
+        allowed = r"(a|b[c-f])+\." if whole else r"(a|b[c-f])*b?|(a|b[c-f])+\."
+        return re.fullmatch(allowed, answer.text) is None
+    if "json_schema" in options and whole:
+        try:
+            return set(json.loads(answer.text)) != {"n", "yes"}
+        except ValueError:
+            return True
+    return False
 
 
 def soak(engine: Engine, prompts: list[Any], count: int, seed: int = 0) -> dict[str, Any]:
@@ -123,11 +154,14 @@ def soak(engine: Engine, prompts: list[Any], count: int, seed: int = 0) -> dict[
     settled = sizes[len(sizes) // 5 :]
     spread = (max(settled) - settled[0]) / settled[0]
     return {
-        "pass": spread <= LIMIT and not work.loops and not differing,
+        "pass": spread <= LIMIT and not (work.loops or work.broken or differing),
         "growth": round(spread, 4),
         "one_token_answers": work.loops,
+        "broken_grammars": work.broken,
         "probe_differs": differing,
         "seconds": round(time.monotonic() - start, 1),
+        "at_once": work.most,
+        "kinds": work.kinds,
         **work.ended,
     }
 
