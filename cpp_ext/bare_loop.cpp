@@ -23,10 +23,10 @@ void check(const Target & target, const BareRounds & plan) {
     };
     within("sequences", plan.sequences, 1, params.n_seq);
     within("width", plan.width, 1, std::min(params.n_batch, params.n_outputs) / plan.sequences);
-    if (target.context().model().has_state()) {
+    within("kept", plan.kept, 1, plan.width);
+    if (target.context().model().has_state() && plan.kept < plan.width) { // it has to go back
         within("width", plan.width, 1, target.context().n_rollback() + 1);
     }
-    within("kept", plan.kept, 1, plan.width);
     within("context", plan.context, 0, params.n_ctx);
     within("rounds", plan.rounds, 1, (params.n_ctx - plan.context) / plan.width);
 }

@@ -148,6 +148,7 @@ class _Measured:
         self, target: _core.Target, drafter: _core.Drafter, context: int, until: float
     ) -> None:
         self._target, self._drafter, self._context, self._until = target, drafter, context, until
+        self._keeps_snapshots = target.depth > 0
         self._samples: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._built: list[float] = []  # what the first round of a shape took more than the next
 
@@ -163,7 +164,7 @@ class _Measured:
             self._drafter,
             sequences=sequences,
             width=width,
-            kept=_kept(width),
+            kept=self._kept(width),
             rounds=max(1, min(_ROUNDS, self._context // width)),
             chooses=True,
         )
@@ -175,7 +176,7 @@ class _Measured:
     def points(self) -> list[tuple[int, int, float, float, float, int]]:
         """Return the fastest rounds of each shape: what else the machine does only slows them down."""
         return [
-            (*shape, *self._fastest(shape), shape[0] * _kept(shape[1]))
+            (*shape, *self._fastest(shape), shape[0] * self._kept(shape[1]))
             for shape in sorted(self._samples)
         ]
 
@@ -235,11 +236,15 @@ class _Measured:
             None,
             sequences=sequences,
             width=width,
-            kept=_kept(width),
+            kept=self._kept(width),
             rounds=max(1, min(rounds, self._context // width)),
             chooses=True,
         )
         return min(float(cost[1]) for cost in costs[1:] or costs)
+
+    def _kept(self, width: int) -> int:
+        """Rows of a measured verify that stay; all where the target has no snapshots to go back to."""
+        return max(1, width // 2) if self._keeps_snapshots else width
 
     def _in_time(self, sequences: int, width: int) -> bool:
         """Whether a shape fits and measuring it before and after a change would still be in time."""
@@ -251,10 +256,6 @@ class _Measured:
         nearest = min(self._samples, key=lambda shape: abs(shape[0] * shape[1] - rows))
         each = sum(self._fastest(nearest)) * max(1.0, rows / (nearest[0] * nearest[1]))
         return each * _ROUNDS * 1e-9
-
-
-def _kept(width: int) -> int:
-    return max(1, width // 2)
 
 
 class Notebook:

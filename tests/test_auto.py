@@ -13,7 +13,7 @@ from dflash_gguf import Sampling, UsageError
 from dflash_gguf._native import core
 from dflash_gguf.calibration import Effort, Learnt, Notebook
 
-from .support.random_pairs import Pair
+from .support.random_pairs import Pair, make_pair
 from .support.sessions import ENDLESS, finish, open_session, plain
 from .support.tiny import Tiny
 
@@ -189,3 +189,13 @@ def test_disturbed_costs_are_not_kept(
         monkeypatch.setattr(Effort, "disturbed_until", lambda *_, answer=disturbed: answer)
         dflash_gguf.load(tiny.target, tiny.draft("bf16"), **QUICK).close()
         assert len(list((tmp_path / "costs").glob("*.json"))) == kept
+
+
+def test_widths_are_chosen_too_where_accepted_tokens_are_decoded_again(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path, hybrid=True, experts=2)  # keeps no snapshots
+    with dflash_gguf.load(pair.target, threads=1, context=512) as engine:
+        expected = engine.generate(PROMPT, max_tokens=60, ignore_end=True).tokens
+    with dflash_gguf.load(pair.target, pair.draft, threads=1, context=512) as engine:
+        answer = engine.generate(PROMPT, max_tokens=60, ignore_end=True)
+        assert answer.tokens == expected
+        assert engine._open().session.estimates(1)[7][2] > 0
