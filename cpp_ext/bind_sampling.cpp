@@ -6,6 +6,48 @@
 
 namespace dflash {
 
+namespace {
+
+using Logits = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+// pybind11 tells the length of an array in its type, which a stub does not.
+template <typename T, size_t n> std::vector<T> plain(const std::array<T, n> & values) {
+    return {values.begin(), values.end()};
+}
+
+std::pair<Token, std::vector<std::vector<Token>>> draft(const Sampling & sampling, const Logits & logits,
+                                                        std::int32_t position, const Sharpness & learnt) {
+    Sampler sampler(sampling, {});
+    std::vector<Distribution> q;
+    sampler.sharpen(learnt);
+    const Row row{logits.data(), static_cast<int>(logits.size()), position, nullptr, 0};
+    const Token token = sampler.draft(row, false, q);
+    std::vector<std::vector<Token>> picks;
+    for (const Picks & of_place : sampler.picks()) {
+        picks.push_back(plain(of_place));
+    }
+    return {token, picks};
+}
+
+void bind_sharpness(py::module_ & m) {
+    py::class_<Sharpness>(m, "Sharpness")
+        .def(py::init<>())
+        .def_static("choices", [] { return plain(sharpness_choices); })
+        .def("best", &Sharpness::best, py::arg("temperature"))
+        .def("compares", &Sharpness::compares, py::arg("temperature"))
+        .def("saw", &Sharpness::saw, py::arg("temperature"), py::arg("picks"), py::arg("written"))
+        .def("compared", &Sharpness::compared, py::arg("temperature"))
+        .def(
+            "hits",
+            [](const Sharpness & learnt, double temperature) { return plain(learnt.hits(temperature)); },
+            py::arg("temperature"));
+    m.def("draft", &draft, py::arg("sampling"), py::arg("logits"), py::arg("position"), py::arg("learnt"),
+          "The token drafted by a row of logits [n_vocab], and what each sharpness would draft if they are "
+          "compared.");
+}
+
+} // namespace
+
 void bind_sampling(py::module_ & m) {
     py::native_enum<DraftSampling>(m, "DraftSampling", "enum.Enum")
         .value("gumbel", DraftSampling::gumbel)
@@ -25,12 +67,12 @@ void bind_sampling(py::module_ & m) {
         .def_readwrite("bias", &Sampling::bias)
         .def_readwrite("seed", &Sampling::seed)
         .def_readwrite("draft", &Sampling::draft);
+    bind_sharpness(m);
     m.def("gumbel", &gumbel, py::arg("seed"), py::arg("position"), py::arg("token"));
     m.def(
         "choose",
-        [](const Sampling & sampling,
-           const py::array_t<float, py::array::c_style | py::array::forcecast> & logits,
-           std::int32_t position, const std::vector<Token> & text, const std::vector<Token> & after) {
+        [](const Sampling & sampling, const Logits & logits, std::int32_t position,
+           const std::vector<Token> & text, const std::vector<Token> & after) {
             const int n = static_cast<int>(logits.size());
             const auto inside = [n](Token token) { return token >= 0 && token < n; };
             if (!std::all_of(text.begin(), text.end(), inside) ||

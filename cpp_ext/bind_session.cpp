@@ -104,6 +104,7 @@ void bind_session(py::module_ & m) {
             py::arg("sequences") = 1, py::arg("depth") = 0,
             "For every width: nanoseconds of a draft and of a verify, and tokens per nanosecond if so many "
             "rows are drafted, as the controller has them now.")
+        .def_property_readonly("sharpness", [](const Session & session) { return session.sharpness(); })
         .def_property_readonly("depth", &Session::depth)
         .def("interrupt", &Session::interrupt, py::arg("id"))
         .def("step", &Session::step, release_gil())

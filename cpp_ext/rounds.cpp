@@ -120,6 +120,7 @@ void Session::draft(std::vector<Turn> & turns, Round & round) {
     std::vector<Sequence *> sequences;
     for (Turn & turn : turns) {
         if (turn.request.count > 0) {
+            turn.sequence->sampler.sharpen(sharpness_);
             requests.push_back(turn.request);
             owners.push_back(&turn);
             sequences.push_back(turn.sequence);
@@ -177,6 +178,7 @@ void Session::probe(std::vector<Turn> & turns, int rows) {
     {
         const Stopwatch watch(spent);
         drafting_.catch_up({chosen->sequence});
+        chosen->sequence->sampler.sharpen(sharpness_);
         chosen->begins = first_two(drafting_.probe(*chosen->sequence, rows));
     }
     times_.draft += spent;
@@ -304,6 +306,9 @@ Output Session::accept(Turn & turn) {
     Verdict verdict = judged(sequence, turn.request, turn.row, forced);
     turn.accepted = verdict.accepted;
     Output output = write(sequence, std::move(verdict), turn.row);
+    if (turn.request.count > 0 && !forced) {
+        sequence.sampler.learn(sharpness_, output.tokens);
+    }
     const int kept = static_cast<int>(output.tokens.size());
     if (kept > 0) { // else it failed at once, and the round is none
         sequence.counters.count_round(n_drafted, kept - 1, kept);

@@ -5,26 +5,27 @@
 
 namespace dflash {
 
-Token Sampler::choose(const Row & row) const {
-    const float * logits = changed(row);
-    if (sampling_.temperature <= 0) {
-        return argmax(logits, row.n);
+namespace {
+
+// candidates: best first. A temperature of 0 takes the best; -1 if there is none.
+Token draw_among(const std::vector<Candidate> & candidates, std::uint64_t stream, double temperature) {
+    if (temperature <= 0) {
+        return candidates.empty() ? -1 : candidates.front().token;
     }
-    return draw(logits, row.n, stream_of(sampling_.seed, row.position));
+    GumbelMax pick(stream, temperature);
+    for (const Candidate & candidate : candidates) {
+        pick.see(candidate.token, candidate.logit);
+    }
+    return pick.token();
 }
 
-Token Sampler::draw(const float * logits, int n, std::uint64_t stream) const {
-    GumbelMax pick(stream, sampling_.temperature);
-    if (sampling_.narrows()) {
-        for (const Candidate & candidate : filtered(logits, n, sampling_)) {
-            pick.see(candidate.token, candidate.logit);
-        }
-        return pick.token();
-    }
+// The same of a whole vocabulary.
+Token draw_of_all(const float * logits, int n, std::uint64_t stream, double temperature) {
     const Token top = argmax(logits, n);
-    if (top < 0) {
-        return -1;
+    if (top < 0 || temperature <= 0) {
+        return top;
     }
+    GumbelMax pick(stream, temperature);
     pick.see(top, logits[top]); // first, so that most others are ruled out at once
     for (Token token = 0; token < n; ++token) {
         if (token != top) {
@@ -34,19 +35,35 @@ Token Sampler::draw(const float * logits, int n, std::uint64_t stream) const {
     return pick.token();
 }
 
+} // namespace
+
+Token Sampler::choose(const Row & row) const {
+    const float * logits = changed(row);
+    if (sampling_.temperature <= 0) {
+        return argmax(logits, row.n);
+    }
+    return draw(logits, row.n, stream_of(sampling_.seed, row.position));
+}
+
+Token Sampler::draw(const float * logits, int n, std::uint64_t stream) const {
+    return sampling_.narrows() ? draw_among(filtered(logits, n, sampling_), stream, sampling_.temperature)
+                               : draw_of_all(logits, n, stream, sampling_.temperature);
+}
+
 Token Sampler::draft(const Row & row, bool lasting, std::vector<Distribution> & q) {
     if (rejects()) {
         return drafted(row, lasting, q);
     }
+    const Token drawn = sampling_.temperature > 0 ? sharpened(row) : choose(row);
     if (!grammar_) {
-        return choose(row);
+        return drawn;
     }
     if (row.n_after == 0) {
         ahead_ = std::make_unique<Grammar>(*grammar_);
     } else if (!ahead_) {
         return -1;
     }
-    const Token token = allowed(row, *ahead_, choose(row));
+    const Token token = allowed(row, *ahead_, drawn);
     if (token < 0 || ahead_->ends(token)) {
         ahead_.reset(); // nothing can follow
     } else {
@@ -55,24 +72,54 @@ Token Sampler::draft(const Row & row, bool lasting, std::vector<Distribution> & 
     return token;
 }
 
+void Sampler::sharpen(const Sharpness & learnt) {
+    sharpness_ = learnt.best(sampling_.temperature);
+    // not where a grammar may forbid what another choice picks
+    compares_ = !grammar_ && learnt.compares(sampling_.temperature);
+    picks_.clear();
+}
+
+void Sampler::learn(Sharpness & into, const std::vector<Token> & written) const {
+    if (sampling_.temperature > 0 && !rejects()) {
+        into.saw(sampling_.temperature, picks_, written);
+    }
+}
+
+// With the noise of the target, whose token it is to meet.
+Token Sampler::sharpened(const Row & row) {
+    const float * logits = changed(row);
+    const std::uint64_t stream = stream_of(sampling_.seed, row.position);
+    const std::vector<Candidate> kept =
+        sampling_.narrows() ? filtered(logits, row.n, sampling_) : std::vector<Candidate>{};
+    const auto pick = [&](size_t choice) {
+        const double temperature = sampling_.temperature / sharpness_choices[choice];
+        return sampling_.narrows() ? draw_among(kept, stream, temperature)
+                                   : draw_of_all(logits, row.n, stream, temperature);
+    };
+    if (!compares_) {
+        return pick(sharpness_);
+    }
+    Picks picks;
+    for (size_t choice = 0; choice < n_sharpness; ++choice) {
+        picks[choice] = pick(choice);
+    }
+    picks_.push_back(picks);
+    return picks[sharpness_];
+}
+
 Token Sampler::drafted(const Row & row, bool lasting, std::vector<Distribution> & q) const {
     const float * logits = changed(row);
     const std::uint64_t stream = stream_of(sampling_.seed, row.position, Purpose::draft);
-    if (!sampling_.narrows()) {
-        const Token token = draw(logits, row.n, stream);
-        q.push_back(
-            lasting && logits == row.logits
-                ? Distribution::whole(logits, row.n, sampling_.temperature)
-                : Distribution::whole(std::vector<float>(logits, logits + row.n), sampling_.temperature));
-        return token;
+    const double temperature = sampling_.temperature / rejection_sharpness;
+    if (sampling_.narrows()) {
+        const std::vector<Candidate> kept = filtered(logits, row.n, sampling_);
+        q.push_back(Distribution::among(kept, temperature));
+        return draw_among(kept, stream, temperature);
     }
-    const std::vector<Candidate> kept = filtered(logits, row.n, sampling_);
-    GumbelMax pick(stream, sampling_.temperature);
-    for (const Candidate & candidate : kept) {
-        pick.see(candidate.token, candidate.logit);
-    }
-    q.push_back(Distribution::among(kept, sampling_.temperature));
-    return pick.token();
+    q.push_back(lasting && logits == row.logits
+                    ? Distribution::whole(logits, row.n, temperature)
+                    : Distribution::whole(std::vector<float>(logits, logits + row.n), temperature));
+    return draw_of_all(logits, row.n, stream, temperature);
 }
 
 Token Sampler::settle(const Row & row, Token drawn) {

@@ -8,6 +8,7 @@
 #include "filters.h"
 #include "grammar.h"
 #include "noise.h"
+#include "sharpness.h"
 
 #include <cstdint>
 #include <string>
@@ -48,6 +49,13 @@ class Sampler {
     // it keeps to the grammar, from where the text is when the first row is drafted.
     Token draft(const Row & row, bool lasting, std::vector<Distribution> & q);
 
+    // Draft blocks as that has come out best so far.
+    void sharpen(const Sharpness & learnt);
+    // What each sharpness would have drafted in the places of the last block, if they were compared.
+    const std::vector<Picks> & picks() const { return picks_; }
+    // What came of that block, once the target has written behind its anchor.
+    void learn(Sharpness & into, const std::vector<Token> & written) const;
+
     // What `choose` draws from, at a temperature above 0.
     Distribution distribution(const Row & row) const;
 
@@ -70,6 +78,7 @@ class Sampler {
   private:
     const float * changed(const Row & row) const;
     Token draw(const float * logits, int n, std::uint64_t stream) const;
+    Token sharpened(const Row & row);
     Token drafted(const Row & row, bool lasting, std::vector<Distribution> & q) const;
     Token allowed(const Row & row, const Grammar & grammar, Token drawn) const;
     Token redraw(const Row & row, const Grammar & grammar) const;
@@ -78,6 +87,9 @@ class Sampler {
     std::vector<Token> text_;
     std::unique_ptr<Grammar> grammar_; // after text_
     std::unique_ptr<Grammar> ahead_;   // after the tokens drafted so far
+    size_t sharpness_ = 0;             // index of the choice in use,
+    bool compares_ = false;            // and whether the others are to be compared with it:
+    std::vector<Picks> picks_;         // of the block, place by place
     // kept from row to row, so that none allocates
     mutable std::vector<float> own_;
     mutable std::vector<Token> recent_;

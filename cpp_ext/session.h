@@ -47,6 +47,8 @@ class Session {
     // earlier runs, as Survival gives them; may be empty. Until then such blocks are as wide as they can be.
     void steer(Calibration calibration, const std::vector<std::pair<double, double>> & outcomes);
     const Controller * controller() const { return drafting_.controller(); }
+    // How sharp drafts of sampled texts should be, as learnt so far.
+    const Sharpness & sharpness() const { return sharpness_; }
     int depth() const { return target_->context().params().n_rollback; }
 
     // Queue a prompt; returns the sequence's id. border: how many of its tokens a later prompt is likely to
@@ -129,6 +131,7 @@ class Session {
 
     std::shared_ptr<Target> target_;
     Drafting drafting_;
+    Sharpness sharpness_; // of the drafts of sampled texts
     int max_block_;
     int prefill_rows_;
     Rollback rollback_;

@@ -75,6 +75,10 @@ def choose(
     after: Sequence[int] = ...,
 ) -> int: ...
 
+def draft(
+    sampling: Sampling, logits: NDArray[np.float32], position: int, learnt: Sharpness
+) -> tuple[int, list[list[int]]]: ...
+
 class DraftSampling(Enum):
     gumbel = 0
     rejection = 1
@@ -93,6 +97,21 @@ class Sampling:
     seed: int
     draft: DraftSampling
     def __init__(self) -> None: ...
+
+class Sharpness:
+    def __init__(self) -> None: ...
+    @staticmethod
+    def choices() -> list[float]: ...
+    def best(self, temperature: float) -> int: ...
+    def compares(self, temperature: float) -> bool: ...
+    def saw(
+        self,
+        temperature: float,
+        picks: Sequence[Sequence[int]],
+        written: Sequence[int],
+    ) -> None: ...
+    def compared(self, temperature: float) -> float: ...
+    def hits(self, temperature: float) -> list[float]: ...
 
 class Distribution:
     @staticmethod
@@ -405,6 +424,7 @@ class Session:
     depth: Final[int]
     prefill_rows: int
     outcomes: Final[list[tuple[float, float]]]
+    sharpness: Final[Sharpness]
     times: Final[Times]
     kept_bytes: Final[int]
     prefix_memory: Final[int]
