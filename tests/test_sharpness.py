@@ -140,8 +140,7 @@ def test_a_session_learns_from_sampled_texts_alone(dense: Pair) -> None:
         answer = engine.generate(
             [5, 80, 200], sampling=Sampling(temperature=0.8, seed=1), **options
         )
-        assert answer.stats is not None
-        drafted = answer.stats.tokens - 1  # but for the prefill's, each stood in a drafted place,
-        # or behind the last one of a block that was right throughout
-        assert 0.7 * drafted < session.sharpness.compared(0.8) <= drafted
+        # but for the prefill's token, each stood in a drafted place or behind a block that was all right
+        places = len(answer.tokens) - 1
+        assert 0.7 * places < session.sharpness.compared(0.8) <= places
         assert session.sharpness.compared(2.0) == 0
