@@ -168,13 +168,16 @@ def by_rejection(anchor: Anchor, sharpness: float) -> float:
 
 def learnt(anchors: list[Anchor]) -> list[int]:
     """Tokens kept by what the anchors before have taught."""
-    sharpness, found = core().Sharpness(), []
-    for anchor in anchors:
-        rows = enumerate(anchor.draft, anchor.position)
-        drafts = [core().draft(anchor.sampling, row, at, sharpness) for at, row in rows]
-        found.append(right(anchor, [token for token, _ in drafts]))
-        picks = [picks[0] for _, picks in drafts if picks]
-        sharpness.saw(anchor.sampling.temperature, picks, anchor.text[: found[-1] + 1])
+    sharpness, found, reached = core().Sharpness(), [], 1
+    for number, anchor in enumerate(anchors):
+        compared = core().compared_place(number, 0, 1, reached)
+        drafted, picks = core().draft_block(
+            anchor.sampling, anchor.draft, anchor.position, sharpness, compared, []
+        )
+        found.append(right(anchor, drafted))
+        reached = min(found[-1] + 1, len(anchor.text))
+        if picks and compared < reached:
+            sharpness.saw(anchor.sampling.temperature, picks, anchor.text[compared])
     return found
 
 

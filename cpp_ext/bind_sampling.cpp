@@ -15,18 +15,23 @@ template <typename T, size_t n> std::vector<T> plain(const std::array<T, n> & va
     return {values.begin(), values.end()};
 }
 
-std::pair<Token, std::vector<std::vector<Token>>> draft(const Sampling & sampling, const Logits & logits,
-                                                        std::int32_t position, const Sharpness & learnt) {
+std::pair<std::vector<Token>, std::optional<std::vector<Token>>>
+draft_block(const Sampling & sampling, const Logits & rows, std::int32_t position, Sharpness & learnt,
+            int compared, const std::vector<Token> & written) {
     Sampler sampler(sampling, {});
     std::vector<Distribution> q;
-    sampler.sharpen(learnt);
-    const Row row{logits.data(), static_cast<int>(logits.size()), position, nullptr, 0};
-    const Token token = sampler.draft(row, false, q);
-    std::vector<std::vector<Token>> picks;
-    for (const Picks & of_place : sampler.picks()) {
-        picks.push_back(plain(of_place));
+    sampler.sharpen(learnt, compared);
+    std::vector<Token> drafted;
+    for (py::ssize_t i = 0; i < rows.shape(0); ++i) {
+        const int before = static_cast<int>(i);
+        const Row row{rows.data(i), static_cast<int>(rows.shape(1)), position + before, drafted.data(),
+                      before};
+        const Token token = sampler.draft(row, false, q);
+        drafted.push_back(token);
     }
-    return {token, picks};
+    sampler.learn(learnt, written);
+    const std::optional<Picks> & picks = sampler.picks();
+    return {drafted, picks ? std::optional(plain(*picks)) : std::nullopt};
 }
 
 void bind_sharpness(py::module_ & m) {
@@ -34,16 +39,19 @@ void bind_sharpness(py::module_ & m) {
         .def(py::init<>())
         .def_static("choices", [] { return plain(sharpness_choices); })
         .def("best", &Sharpness::best, py::arg("temperature"))
-        .def("compares", &Sharpness::compares, py::arg("temperature"))
         .def("saw", &Sharpness::saw, py::arg("temperature"), py::arg("picks"), py::arg("written"))
-        .def("compared", &Sharpness::compared, py::arg("temperature"))
+        .def("places", &Sharpness::places, py::arg("temperature"))
         .def(
             "hits",
             [](const Sharpness & learnt, double temperature) { return plain(learnt.hits(temperature)); },
             py::arg("temperature"));
-    m.def("draft", &draft, py::arg("sampling"), py::arg("logits"), py::arg("position"), py::arg("learnt"),
-          "The token drafted by a row of logits [n_vocab], and what each sharpness would draft if they are "
-          "compared.");
+    m.def(
+        "draft_block", &draft_block, py::arg("sampling"), py::arg("rows"), py::arg("position"),
+        py::arg("learnt"), py::arg("compared"), py::arg("written"),
+        "Draft a block from rows of logits [count, n_vocab] as has been learnt, and learn from what the "
+        "target then wrote. Returns the tokens, and what each sharpness would draft in the compared place.");
+    m.def("compared_place", &compared_place, py::arg("round"), py::arg("index"), py::arg("sequences"),
+          py::arg("reached"));
 }
 
 } // namespace

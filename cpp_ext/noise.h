@@ -47,17 +47,21 @@ class GumbelMax {
   public:
     GumbelMax(std::uint64_t stream, double temperature) : stream_(stream), temperature_(temperature) {}
 
-    void see(Token token, float logit) {
-        const double scaled = static_cast<double>(logit) / temperature_;
-        const double missing = best_ - scaled;
+    // Whether the noise of a token is large enough for it, by a bound: `see` may still pass it over.
+    bool may_take(Token token, float logit) const {
+        const double missing = best_ - static_cast<double>(logit) / temperature_;
         if (missing >= 38) { // banned tokens too: no noise is that large
+            return false;
+        }
+        return !(missing >= 0 && uniform(stream_, token) < noise_bounds[static_cast<size_t>(missing)]);
+    }
+
+    void see(Token token, float logit) {
+        if (!may_take(token, logit)) {
             return;
         }
-        const double u = uniform(stream_, token);
-        if (missing >= 0 && u < noise_bounds[static_cast<size_t>(missing)]) {
-            return;
-        }
-        const double score = scaled - std::log(-std::log(u));
+        const double noise = -std::log(-std::log(uniform(stream_, token)));
+        const double score = static_cast<double>(logit) / temperature_ + noise;
         if (score > best_) { // false for NaN
             best_ = score;
             token_ = token;

@@ -118,9 +118,12 @@ void Session::draft(std::vector<Turn> & turns, Round & round) {
     std::vector<DraftRequest> requests;
     std::vector<Turn *> owners;
     std::vector<Sequence *> sequences;
+    const std::uint64_t number = rounds_++;
     for (Turn & turn : turns) {
         if (turn.request.count > 0) {
-            turn.sequence->sampler.sharpen(sharpness_);
+            Sampler & sampler = turn.sequence->sampler;
+            const auto index = static_cast<size_t>(&turn - turns.data());
+            sampler.sharpen(sharpness_, compared_place(number, index, turns.size(), sampler.reached()));
             requests.push_back(turn.request);
             owners.push_back(&turn);
             sequences.push_back(turn.sequence);
@@ -178,7 +181,7 @@ void Session::probe(std::vector<Turn> & turns, int rows) {
     {
         const Stopwatch watch(spent);
         drafting_.catch_up({chosen->sequence});
-        chosen->sequence->sampler.sharpen(sharpness_);
+        chosen->sequence->sampler.sharpen(sharpness_, -1);
         chosen->begins = first_two(drafting_.probe(*chosen->sequence, rows));
     }
     times_.draft += spent;

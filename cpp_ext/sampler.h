@@ -11,6 +11,7 @@
 #include "sharpness.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,12 +50,15 @@ class Sampler {
     // it keeps to the grammar, from where the text is when the first row is drafted.
     Token draft(const Row & row, bool lasting, std::vector<Distribution> & q);
 
-    // Draft blocks as that has come out best so far.
-    void sharpen(const Sharpness & learnt);
-    // What each sharpness would have drafted in the places of the last block, if they were compared.
-    const std::vector<Picks> & picks() const { return picks_; }
-    // What came of that block, once the target has written behind its anchor.
-    void learn(Sharpness & into, const std::vector<Token> & written) const;
+    // Draft the next block as sharply as has come out best so far. compared: the place in it where all
+    // choices are compared, -1 for none.
+    void sharpen(const Sharpness & learnt, int compared);
+    // What each of them would have drafted there, if the block has come so far.
+    const std::optional<Picks> & picks() const { return picks_; }
+    // Tokens that the last block brought; 1 before the first.
+    size_t reached() const { return reached_; }
+    // What came of a block, once the target has written behind its anchor.
+    void learn(Sharpness & into, const std::vector<Token> & written);
 
     // What `choose` draws from, at a temperature above 0.
     Distribution distribution(const Row & row) const;
@@ -87,9 +91,10 @@ class Sampler {
     std::vector<Token> text_;
     std::unique_ptr<Grammar> grammar_; // after text_
     std::unique_ptr<Grammar> ahead_;   // after the tokens drafted so far
-    size_t sharpness_ = 0;             // index of the choice in use,
-    bool compares_ = false;            // and whether the others are to be compared with it:
-    std::vector<Picks> picks_;         // of the block, place by place
+    size_t sharpness_ = 0;             // index of the choice in use
+    int compared_ = -1;                // the place of the block where all are compared,
+    std::optional<Picks> picks_;       // and what they pick there
+    size_t reached_ = 1;
     // kept from row to row, so that none allocates
     mutable std::vector<float> own_;
     mutable std::vector<Token> recent_;

@@ -8,6 +8,7 @@
 #include "sequence.h"
 #include "verdict.h"
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -131,7 +132,8 @@ class Session {
 
     std::shared_ptr<Target> target_;
     Drafting drafting_;
-    Sharpness sharpness_; // of the drafts of sampled texts
+    Sharpness sharpness_;      // of the drafts of sampled texts
+    std::uint64_t rounds_ = 0; // so far
     int max_block_;
     int prefill_rows_;
     Rollback rollback_;

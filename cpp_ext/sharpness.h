@@ -14,12 +14,11 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 namespace dflash {
 
 constexpr size_t n_sharpness = 4;
-// The values of s that are compared; the last takes the draft's best token.
+// The values of s that are compared, rising from 1; the last takes the draft's best token.
 extern const std::array<double, n_sharpness> sharpness_choices;
 
 // That of rejection sampling, where a text depends on what is drafted: a seed's must not on what was learnt
@@ -34,23 +33,17 @@ class Sharpness {
     // Index of the choice that drafts best at a temperature, as far as is known.
     size_t best(double temperature) const;
 
-    // Whether all choices should be compared in the next block, which takes a pass over the vocabulary for
-    // each.
-    bool compares(double temperature) const;
+    // What was picked in a place that was reached, and what the target wrote there.
+    void saw(double temperature, const Picks & picks, Token written);
 
-    // A block is over: the picks of its places, from the first on (empty: they were not compared), and the
-    // tokens that the target has written there.
-    void saw(double temperature, const std::vector<Picks> & picks, const std::vector<Token> & written);
-
-    // Places compared at a temperature and hits of each choice, older ones counted as what is left of them.
-    double compared(double temperature) const { return counts_[band(temperature)].places; }
+    // Places seen at a temperature and hits of each choice, older ones counted as what is left of them.
+    double places(double temperature) const { return counts_[band(temperature)].places; }
     std::array<double, n_sharpness> hits(double temperature) const { return counts_[band(temperature)].hits; }
 
   private:
     struct Counts {
         double places = 0;
         std::array<double, n_sharpness> hits{};
-        std::uint64_t blocks = 0;
     };
     static constexpr size_t n_bands = 6;
 
@@ -59,5 +52,10 @@ class Sharpness {
 
     std::array<Counts, n_bands> counts_{};
 };
+
+// The place of a block in which the choices are compared, or -1. That takes a pass over the vocabulary, so it
+// is done in few rounds, for one of their sequences, each in its turn; index: which of them. reached: how
+// many tokens its last block brought, at least 1; more are seldom of use.
+int compared_place(std::uint64_t round, size_t index, size_t sequences, size_t reached);
 
 } // namespace dflash
