@@ -148,11 +148,11 @@ def test_a_draft_is_the_argmax_of_the_sharpened_logits_and_the_targets_noise(
 
 def test_a_block_teaches_what_was_written_in_the_compared_place() -> None:
     random = np.random.default_rng(2)
-    rows = random.normal(0, 1, (5, 40)).astype(np.float32)
-    native = Sampling(temperature=1.5, seed=4).native()
+    rows = random.normal(0, 1, (12, 40)).astype(np.float32)
+    native = Sampling(temperature=0.75, seed=4).native()
     of_place = [wanted(row, native, {}, 4, 9 + i) for i, row in enumerate(rows)]
     text = [picks[0] for picks in of_place]
-    assert any(len(set(picks)) == CHOICES for picks in of_place)
+    assert any(len(set(picks)) > 2 for picks in of_place)
     for compared, picks in enumerate(of_place):
         for written in (text, text[: compared + 1], text[:compared]):
             learnt = core().Sharpness()
@@ -160,8 +160,8 @@ def test_a_block_teaches_what_was_written_in_the_compared_place() -> None:
             assert drafted == [own[FIRST] for own in of_place]
             assert found == picks
             reached = compared < len(written)
-            assert learnt.places(1.5) == reached
-            assert learnt.hits(1.5) == [reached and token == text[compared] for token in picks]
+            assert learnt.places(0.75) == reached
+            assert learnt.hits(0.75) == [reached and token == text[compared] for token in picks]
 
 
 @pytest.mark.parametrize("temperature", [0.75, 1.5])
