@@ -1,0 +1,142 @@
+"""What a measurement consists of: turns, cells, runs. Everything a table shows is reckoned from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Mode = Literal["ar", "mtp", "dflash"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something to ask: the user's turns, one after the other; each waits for the answer to the last.
+
+    `number` is its place in the workload's own order.
+    """
+
+    workload: str
+    number: int
+    turns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How all questions of a run are asked. `max_tokens` is of a turn; `think` None: as the template does."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    think: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer, as whoever gave it counts.
+
+    Attributes:
+        workload, question, turn: which answer it is.
+        prompt_tokens, completion_tokens: by the arm's own counting; completion with the end token.
+        text: of the answer, reasoning included, as it came.
+        finish_reason: as in OpenAI's API.
+        rounds: verifications by the target; None: not told.
+        drafted, accepted: proposed tokens, and those of them that became text; None: not told.
+        drafted_at, accepted_at: the same by position in the block; empty: not told.
+        start, first, last: seconds since the cell began: asked, first piece of the answer, last one.
+        prefill_seconds, decode_seconds: as the arm itself measured; None: not told.
+    """
+
+    workload: str
+    question: int
+    turn: int
+    prompt_tokens: int
+    completion_tokens: int
+    text: str
+    finish_reason: str
+    start: float
+    first: float
+    last: float
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    drafted_at: tuple[int, ...] = ()
+    accepted_at: tuple[int, ...] = ()
+    prefill_seconds: float | None = None
+    decode_seconds: float | None = None
+
+    @property
+    def accept_length(self) -> float | None:
+        """Completion tokens by verifications: the cards' rule, of which they give the mean over turns."""
+        return self.completion_tokens / self.rounds if self.rounds else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One arm at one workload and concurrency, once.
+
+    Attributes:
+        run: 0 is the warm-up, which no table counts.
+        seconds: from the first question asked to the last answer's end.
+        shares: seconds by stage (prefill, draft, verify, inject, rollback, host), where the arm tells.
+        peak_memory: bytes that the arm's process took at most so far; None: unknown.
+    """
+
+    arm: str
+    workload: str
+    concurrency: int
+    run: int
+    turns: tuple[Turn, ...]
+    seconds: float
+    shares: dict[str, float] = field(default_factory=dict)
+    peak_memory: int | None = None
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens by wall-clock seconds, prompts and waiting included: the cards' rule."""
+        return sum(turn.completion_tokens for turn in self.turns) / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFacts:
+    """What an arm is. `mode` and `width` place it in the cards' tables: rows of a block (dflash), steps (mtp).
+
+    `speaks_for` is the engine's name ("dflash-gguf", "llama-server", "sglang", "vllm", "openai").
+    """
+
+    name: str
+    mode: Mode
+    width: int | str | None
+    speaks_for: str
+    details: dict[str, str] = field(default_factory=dict)
+
+
+class Arm(Protocol):
+    """One way to answer. Only one arm works at a time."""
+
+    facts: ArmFacts
+
+    def run(self, questions: tuple[Question, ...], ask: Ask, concurrency: int) -> Cell:
+        """Answer all questions, so many at a time; the cell's `run` is 0."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds, and end the processes it started."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A whole measurement, as it is saved.
+
+    Attributes:
+        facts: of machine, files, revisions, settings; `simulated` among them says that acceptance was drawn.
+        arms: in the order of the tables' columns; the first of mode "ar" is what speed-ups are over.
+        prompts: a hash of all that was asked, and how.
+    """
+
+    facts: dict[str, str | int | float | bool]
+    arms: tuple[ArmFacts, ...]
+    cells: tuple[Cell, ...]
+    prompts: str
