@@ -22,7 +22,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How all questions of a run are asked. `max_tokens` is of a turn; `think` None: as the template does."""
+    """How all questions of a run are asked. `max_tokens` is of a turn; `think` None: as the template does.
+
+    `ignore_end`: go on after end tokens, where the text means nothing (simulated acceptance).
+    """
 
     max_tokens: int
     temperature: float = 0.0
@@ -30,6 +33,7 @@ class Ask:
     top_k: int = 0
     seed: int = 0
     think: bool | None = None
+    ignore_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ class Cell:
     Attributes:
         run: 0 is the warm-up, which no table counts.
         seconds: from the first question asked to the last answer's end.
-        shares: seconds by stage (prefill, draft, verify, inject, rollback, host), where the arm tells.
+        shares: seconds by stage (prefill, draft, verify, inject, rollback, host), which add up
+            to `seconds`; empty: the arm does not tell.
         peak_memory: bytes that the arm's process took at most so far; None: unknown.
     """
 
@@ -103,6 +108,7 @@ class ArmFacts:
     """What an arm is. `mode` and `width` place it in the cards' tables: rows of a block (dflash), steps (mtp).
 
     `speaks_for` is the engine's name ("dflash-gguf", "llama-server", "sglang", "vllm", "openai").
+    `details` has "template": "chat" if conversations are rendered by a chat template, "none" if they are plain text.
     """
 
     name: str
@@ -127,6 +133,17 @@ class Arm(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """An arm that could not go on: where, and in its own words. `run` is None if it could not be opened."""
+
+    arm: str
+    workload: str
+    concurrency: int
+    run: int | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
     """A whole measurement, as it is saved.
 
@@ -134,9 +151,11 @@ class Bench:
         facts: of machine, files, revisions, settings; `simulated` among them says that acceptance was drawn.
         arms: in the order of the tables' columns; the first of mode "ar" is what speed-ups are over.
         prompts: a hash of all that was asked, and how.
+        failures: arms that have no cells from somewhere on.
     """
 
     facts: dict[str, str | int | float | bool]
     arms: tuple[ArmFacts, ...]
     cells: tuple[Cell, ...]
     prompts: str
+    failures: tuple[Failure, ...] = ()
