@@ -12,12 +12,19 @@ Mode = Literal["ar", "mtp", "dflash"]
 class Question:
     """Something to ask: the user's turns, one after the other; each waits for the answer to the last.
 
-    `number` is its place in the workload's own order.
+    `number` is its place in the workload's own order. `before` is what was said before them, as (role, text): a system
+    message, turns whose answers are given. `kind` is what sort of question the workload says it is, if it does.
     """
 
     workload: str
     number: int
     turns: tuple[str, ...]
+    before: tuple[tuple[str, str], ...] = ()
+    kind: str = ""
+
+    def opening(self) -> list[dict[str, str]]:
+        """Return the messages that stand before the first turn."""
+        return [{"role": role, "content": text} for role, text in self.before]
 
 
 @dataclass(frozen=True, slots=True)
