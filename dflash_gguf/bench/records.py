@@ -55,7 +55,8 @@ class Turn:
         rounds: verifications by the target; None: not told.
         drafted, accepted: proposed tokens, and those of them that became text; None: not told.
         drafted_at, accepted_at: the same by position in the block; empty: not told.
-        start, first, last: seconds since the cell began: asked, first piece of the answer, last one.
+        start, first, last: seconds since the cell began: asked, first piece of the answer, last one. `first` is None
+            if the answer came whole, as SGLang's must to tell its accept figures.
         prefill_seconds, decode_seconds: as the arm itself measured; None: not told.
     """
 
@@ -67,7 +68,7 @@ class Turn:
     text: str
     finish_reason: str
     start: float
-    first: float
+    first: float | None
     last: float
     rounds: int | None = None
     drafted: int | None = None
@@ -84,6 +85,16 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """Speculation over a whole cell, by a server's own counters; `rounds` are those with a draft."""
+
+    rounds: int
+    drafted: int
+    accepted: int
+    accepted_at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One arm at one workload and concurrency, once.
 
@@ -93,6 +104,7 @@ class Cell:
         shares: seconds by stage (prefill, draft, verify, inject, rollback, host), which add up
             to `seconds`; empty: the arm does not tell.
         peak_memory: bytes that the arm's process took at most so far; None: unknown.
+        counts: what a server counts of all answers together (vLLM: nowhere else); None: not told.
     """
 
     arm: str
@@ -103,6 +115,7 @@ class Cell:
     seconds: float
     shares: dict[str, float] = field(default_factory=dict)
     peak_memory: int | None = None
+    counts: Counts | None = None
 
     @property
     def throughput(self) -> float:
