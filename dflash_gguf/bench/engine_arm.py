@@ -152,7 +152,8 @@ class _Asking:
         waiting = deque(questions)
         while waiting or self.talks:
             while waiting and len(self.talks) < concurrency:
-                self.begin(waiting.popleft(), 0, [])
+                question = waiting.popleft()
+                self.begin(question, 0, question.opening())
             news = self.engine.step()
             now = self.now()
             for answer, chunk in news:

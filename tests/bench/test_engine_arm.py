@@ -45,7 +45,7 @@ def test_conversations_are_answered_as_the_engine_answers_them(
     template = {"enable_thinking": False}
     with dflash_gguf.load(pair.target, options=QUICK) as engine:
         for question in TALKS:
-            messages: list[dict[str, str]] = []
+            messages = question.opening()
             for number, said in enumerate(question.turns):
                 messages.append({"role": "user", "content": said})
                 answer = engine.generate(messages, max_tokens=ASK.max_tokens, template=template)

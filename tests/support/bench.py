@@ -11,7 +11,7 @@ ASK = Ask(max_tokens=24, think=False)
 TALKS = (
     Question("made", 0, ("What is 12 + 30?",)),
     Question("made", 1, ("Name a river.", "And a longer one?")),
-    Question("made", 2, ("Write a poem about rain, please.",)),
+    Question("made", 2, ("A poem about rain, please.",), before=(("system", "Be brief."),)),
     Question("made", 3, ("Count.", "Backwards.", "Stop now.")),
 )
 AR = ArmFacts("ar", "ar", None, "dflash-gguf", {"template": "chat"})
