@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -36,6 +36,8 @@ def filled(kind: type[T], values: Any) -> T:
 
 def _value(hint: Any, value: Any, name: str) -> Any:
     origin, parts = get_origin(hint), get_args(hint)
+    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
+        return filled(hint, value)
     if origin in {Union, UnionType}:
         return _one_of(parts, value, name)
     if hint is float and type(value) in {int, float} and math.isfinite(value):

@@ -40,13 +40,15 @@ class Figure:
         throughput: output tokens by wall-clock seconds of a run, prompts and waiting included: the cards' rule.
         speedup: throughput over the baseline's in the same run.
         accept_length: mean over turns of completion tokens by verifications: the cards' rule. Turns without a
-            verification (the prompt gave the only token) have none.
+            verification (the prompt gave the only token) have none. Where only a server's counters tell: 1 and the
+            accepted tokens by rounds with a draft.
         decode_speed: tokens after an answer's first, by the seconds from its first to its last; of one stream.
         decode_by: whose clock that is: the arm's own, or its client's.
         first_token, first_token_95: seconds from asking to the answer's first piece: median and 95th percentile.
         prefill_seconds, decode_seconds: of a turn by the arm's own clock, the mean.
         acceptance: accepted by drafted tokens.
-        acceptance_at: the same by position in the block; None for one that was never drafted.
+        acceptance_at: the same by position in the block; None for one that was never drafted. By rounds where it is
+            not told which positions were drafted.
         shares: of each stage's seconds in those of all stages.
         peak_memory: bytes.
     """
@@ -62,8 +64,8 @@ class Figure:
     accept_length: float | None
     decode_speed: Spread | None
     decode_by: Literal["arm", "client"]
-    first_token: float
-    first_token_95: float
+    first_token: float | None
+    first_token_95: float | None
     prefill_seconds: float | None
     decode_seconds: float | None
     acceptance: float | None
@@ -151,7 +153,7 @@ def _figure(runs: dict[int, Cell], base: dict[int, Cell]) -> Figure:
     turns = [turn for cell in cells for turn in cell.turns]
     throughput = Spread.of(cell.throughput for cell in cells)
     assert throughput is not None  # there is a cell
-    waits = [turn.first - turn.start for turn in turns]
+    waits = [turn.first - turn.start for turn in turns if turn.first is not None]
     own = all(turn.decode_seconds is not None for turn in turns)
     peaks = [cell.peak_memory for cell in cells if cell.peak_memory is not None]
     return Figure(
@@ -163,17 +165,17 @@ def _figure(runs: dict[int, Cell], base: dict[int, Cell]) -> Figure:
         tokens=sum(turn.completion_tokens for turn in turns),
         throughput=throughput,
         speedup=_speedup(runs, base),
-        accept_length=_mean(turn.accept_length for turn in turns),
+        accept_length=_accept_length(cells),
         decode_speed=Spread.of(
             speed for cell in cells if (speed := _decode_speed(cell.turns, own=own)) is not None
         ),
         decode_by="arm" if own else "client",
-        first_token=median(waits),
-        first_token_95=percentile(waits, 95),
+        first_token=median(waits) if waits else None,
+        first_token_95=percentile(waits, 95) if waits else None,
         prefill_seconds=_mean(turn.prefill_seconds for turn in turns),
         decode_seconds=_mean(turn.decode_seconds for turn in turns),
-        acceptance=_acceptance(turns),
-        acceptance_at=_acceptance_at(turns),
+        acceptance=_acceptance(cells),
+        acceptance_at=_acceptance_at(cells),
         shares=_shares(cells),
         peak_memory=max(peaks, default=None),
     )
@@ -189,7 +191,9 @@ def _decode_speed(turns: Sequence[Turn], *, own: bool) -> float | None:
     """Tokens per second of one stream. `own`: by the arm's clock."""
     tokens, seconds = 0, 0.0
     for turn in turns:
-        spent = turn.decode_seconds if own else turn.last - turn.first
+        spent = turn.decode_seconds
+        if not own:
+            spent = None if turn.first is None else turn.last - turn.first
         if spent is not None and spent > 0 and turn.completion_tokens > 1:
             tokens += turn.completion_tokens - 1
             seconds += spent
@@ -207,20 +211,42 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(told) if told else None
 
 
-def _acceptance(turns: Sequence[Turn]) -> float | None:
-    told = [t for t in turns if t.drafted is not None and t.accepted is not None]
-    drafted = sum(turn.drafted or 0 for turn in told)
-    return sum(turn.accepted or 0 for turn in told) / drafted if drafted else None
+def _accept_length(cells: Sequence[Cell]) -> float | None:
+    told = _mean(turn.accept_length for cell in cells for turn in cell.turns)
+    if told is not None:
+        return told
+    counts = [cell.counts for cell in cells if cell.counts is not None]
+    rounds = sum(each.rounds for each in counts)
+    return 1 + sum(each.accepted for each in counts) / rounds if rounds else None
 
 
-def _acceptance_at(turns: Sequence[Turn]) -> tuple[float | None, ...]:
-    depth = max((len(turn.drafted_at) for turn in turns), default=0)
+def _acceptance(cells: Sequence[Cell]) -> float | None:
+    pairs = [(t.drafted, t.accepted) for cell in cells for t in cell.turns]
+    told = [(d, a) for d, a in pairs if d is not None and a is not None]
+    if not told:
+        told = [(c.counts.drafted, c.counts.accepted) for c in cells if c.counts is not None]
+    drafted = sum(part for part, _ in told)
+    return sum(part for _, part in told) / drafted if drafted else None
+
+
+def _acceptance_at(cells: Sequence[Cell]) -> tuple[float | None, ...]:
+    told = [_by_position(turn) for cell in cells for turn in cell.turns]
+    if not any(accepted for _, accepted in told):
+        counts = [cell.counts for cell in cells if cell.counts is not None]
+        told = [((each.rounds,) * len(each.accepted_at), each.accepted_at) for each in counts]
     found: list[float | None] = []
-    for place in range(depth):
-        drafted = sum(turn.drafted_at[place] for turn in turns if place < len(turn.drafted_at))
-        accepted = sum(turn.accepted_at[place] for turn in turns if place < len(turn.accepted_at))
-        found.append(accepted / drafted if drafted else None)
+    for place in range(max((len(drafted) for drafted, _ in told), default=0)):
+        tested = sum(drafted[place] for drafted, _ in told if place < len(drafted))
+        kept = sum(accepted[place] for _, accepted in told if place < len(accepted))
+        found.append(kept / tested if tested else None)
     return tuple(found)
+
+
+def _by_position(turn: Turn) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Drafted and accepted; servers tell the second alone, whose every round drafts all positions."""
+    if turn.drafted_at or turn.rounds is None:
+        return turn.drafted_at, turn.accepted_at
+    return (turn.rounds,) * len(turn.accepted_at), turn.accepted_at
 
 
 def _shares(cells: Sequence[Cell]) -> dict[str, float]:

@@ -17,7 +17,7 @@ _RULES = {
     "bold": "bold: the fastest speculative arm of a row.",
     "pairs": "MTP of n steps stands beside DFlash of block n + 1: both verify n + 1 rows at most.",
     "accept": "accept length: completion tokens by verifications of a turn, mean over turns; a turn without a "
-    "verification has none.",
+    "verification has none; where only a server's counters tell, 1 and the accepted tokens by rounds with a draft.",
     "bold_pairs": "bold: the highest of one block.",
     "first_engine": "of several engines the first that has the block.",
     "decode": "decode tok/s: tokens after an answer's first, by the seconds from its first to its last, of one "
@@ -25,7 +25,8 @@ _RULES = {
     "first": "first token: from asking to the answer's first piece; median and 95th percentile over turns.",
     "apart": "prefill, decode: seconds of a turn by the arm's own clock; mean.",
     "acceptance": "accepted: of all drafted tokens.",
-    "acceptance_at": "acceptance: accepted of drafted tokens, by position in the block; 1 is the first drafted.",
+    "acceptance_at": "acceptance: accepted of drafted tokens, by position in the block, 1 the first drafted; by "
+    "rounds where it is not told which positions were drafted.",
     "shares": "shares: of all stages' seconds together.",
     "memory": "peak: the most that the arm's process has held since it could begin to count.",
     "simulated": "simulated: how many drafts are accepted was drawn, not found out; texts are nobody's.",

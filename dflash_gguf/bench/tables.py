@@ -169,8 +169,8 @@ def _details(figure: Figure) -> tuple[str, ...]:
         f"{speed.least:.1f}-{speed.most:.1f}",
         NONE if gain is None else f"{gain.least:.2f}-{gain.most:.2f}",
         NONE if figure.decode_speed is None else f"{figure.decode_speed.median:.1f}{clock}",
-        f"{figure.first_token * 1e3:.1f}",
-        f"{figure.first_token_95 * 1e3:.1f}",
+        _milliseconds(figure.first_token),
+        _milliseconds(figure.first_token_95),
         _number(figure.prefill_seconds, 4),
         _number(figure.decode_seconds, 4),
         _percent(figure.acceptance),
@@ -261,6 +261,10 @@ def _speed(figure: Figure | None, places: int, gain_places: int | None) -> str:
 
 def _number(value: float | None, places: int) -> str:
     return NONE if value is None else f"{value:.{places}f}"
+
+
+def _milliseconds(value: float | None) -> str:
+    return NONE if value is None else f"{value * 1e3:.1f}"
 
 
 def _percent(value: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dflash_gguf.bench.figures import percentile, reckon
+from dflash_gguf.bench.records import Counts
 from dflash_gguf.errors import UsageError
 
 from ..support.measured import BASE, WIDE4, WIDE8, bench, cards, cell, turn
@@ -144,3 +145,35 @@ def test_cells_that_give_no_figures_are_refused(cells: list, said: str) -> None:
 def test_a_cell_of_an_unknown_arm_is_refused() -> None:
     with pytest.raises(UsageError, match="expected one of the arms base"):
         reckon(bench(cell(WIDE8, 1, 1.0), arms=(BASE,)))
+
+
+def test_answers_that_come_whole_have_no_first_token_time() -> None:
+    whole = [turn(n, 11, first=None) for n in range(2)]
+    figure = reckon(bench(cell(WIDE4, 1, 30.0, *whole))).by_key["wide-4", "w", 1]
+    assert figure.first_token is None
+    assert figure.first_token_95 is None
+    assert figure.decode_speed is None
+    mixed = reckon(bench(cell(WIDE4, 1, 30.0, *whole, turn(2, 11)))).by_key["wide-4", "w", 1]
+    assert mixed.first_token == pytest.approx(0.5)
+    assert mixed.decode_speed is not None
+    assert mixed.decode_speed.median == pytest.approx(20.0)
+
+
+def test_a_servers_counters_stand_in_for_turns_that_do_not_tell() -> None:
+    counts = Counts(rounds=10, drafted=30, accepted=15, accepted_at=(9, 5, 1))
+    figure = reckon(bench(cell(WIDE4, 1, 30.0, counts=counts))).by_key["wide-4", "w", 1]
+    assert figure.accept_length == pytest.approx(2.5)
+    assert figure.acceptance == pytest.approx(0.5)
+    assert figure.acceptance_at == pytest.approx((0.9, 0.5, 0.1))
+    told = turn(0, 10, 5, drafted=4, accepted=1, drafted_at=(4,), accepted_at=(1,))
+    figure = reckon(bench(cell(WIDE4, 1, 30.0, told, counts=counts))).by_key["wide-4", "w", 1]
+    assert figure.accept_length == pytest.approx(2.0)
+    assert figure.acceptance == pytest.approx(0.25)
+    assert figure.acceptance_at == (0.25,)
+
+
+def test_positions_are_by_rounds_where_only_acceptances_are_told() -> None:
+    figure = reckon(bench(cell(WIDE4, 1, 30.0, turn(0, 10, 4, accepted_at=(3, 1))))).by_key[
+        "wide-4", "w", 1
+    ]
+    assert figure.acceptance_at == (0.75, 0.25)

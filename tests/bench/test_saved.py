@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from dflash_gguf.bench import saved
 from dflash_gguf.bench.figures import reckon
 from dflash_gguf.bench.output import check_form, render
+from dflash_gguf.bench.records import Counts, Failure
 from dflash_gguf.bench.saved import check_folder, read_bench, save
 from dflash_gguf.bench.tables import all_tables
 from dflash_gguf.errors import DflashError, UsageError
@@ -79,7 +81,12 @@ def test_an_unknown_form_is_refused() -> None:
 
 def test_a_saved_measurement_is_read_back_the_same(tmp_path: Path) -> None:
     odd = turn(3, 7, 2, text="line\nbreak \u2028 \ud800 |", prefill_seconds=1, drafted_at=(1, 2))
-    made = bench(cell(BASE, 0, 3.0), cell(WIDE4, 1, 5.0, odd, turn(4)), simulated=True)
+    made = bench(
+        cell(BASE, 0, 3.0),
+        cell(WIDE4, 1, 5.0, odd, turn(4), counts=Counts(3, 9, 4, (3, 1))),
+        simulated=True,
+    )
+    made = replace(made, failures=(Failure("wide-4", "w", 8, None, "no room"),))
     folder = save(made, tmp_path / "runs")
     assert folder.parent == tmp_path / "runs"
     assert sorted(path.name for path in folder.iterdir()) == [
