@@ -57,6 +57,11 @@ def fetch_target(repository: Path, progress: Progress | None = None) -> Path:
     return _fetch(repository.as_posix(), _TARGET, progress)
 
 
+def fetch_config(repository: Path) -> Path:
+    """Download a checkpoint's config.json alone; returns its folder. Raises ConvertError if that fails."""
+    return _fetch(repository.as_posix(), ("config.json",), None)
+
+
 def repository_of(folder: Path) -> str | None:
     """Return the repository `owner/name` whose snapshot in a Hugging Face cache a folder is, if it is one."""
     snapshots = folder.absolute().parent

@@ -14,6 +14,7 @@ from .commands.convert import convert
 from .commands.devices import devices
 from .commands.inspect import inspect
 from .commands.quantize import quantize
+from .commands.recipe import recipe
 from .commands.run import run
 from .commands.shape import shape
 from .errors import NOT_INSTALLED, DflashError
@@ -31,6 +32,7 @@ app.command()(inspect)
 app.command()(run)
 app.command()(devices)
 app.command()(shape)
+app.command()(recipe)
 
 
 def _version(wanted: bool) -> None:

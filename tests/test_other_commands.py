@@ -56,7 +56,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
 
 def test_help_names_every_command_and_option() -> None:
     overview = command("--help").stdout
-    for name in ("convert", "run", "devices"):
+    for name in ("convert", "run", "devices", "recipe"):
         assert name in overview
     wide = {"COLUMNS": "200", "TERM": "dumb"}
     help_of_run = command("run", "--help", env=wide).stdout
