@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._native import core
@@ -210,14 +211,8 @@ def best_widths(
     curves: Mapping[str, Sequence[float]] = SURVIVAL,
 ) -> list[Best]:
     """Return the best width by acceptance rate and by survival curve, in the order given."""
-    found = [
-        best_width(sweep, f"{rate:.2f}", lambda width, rate=rate: geometric(rate, width))
-        for rate in acceptances
-    ]
-    found += [
-        best_width(sweep, name, lambda width, curve=curve: surviving(curve, width))
-        for name, curve in curves.items()
-    ]
+    found = [best_width(sweep, f"{rate:.2f}", partial(geometric, rate)) for rate in acceptances]
+    found += [best_width(sweep, name, partial(surviving, curve)) for name, curve in curves.items()]
     return found
 
 

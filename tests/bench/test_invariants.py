@@ -61,6 +61,7 @@ def test_what_adds_up_has_no_findings() -> None:
         ("positions", {"drafted": 11}),
         ("positions", {"accepted_at": (3, 1, 0)}),
         ("positions", {"accepted_at": (2, 3, 0)}),
+        ("positions", {"accepted_at": (5, 0, 0)}),
         ("positions", {"drafted_at": (3, 4, 5)}),
         ("positions", {"accepted_at": (6, 0, -1)}),
         ("positions", {"drafted_at": (4, 4, 4), "accepted_at": (2, 1, 1, 1)}),
