@@ -89,6 +89,7 @@ def check_cell(cell: Cell, facts: ArmFacts, ask: Ask) -> Iterator[Finding]:
     where = _Where(cell)
     yield from _shares(cell, where)
     yield from _order(cell, where)
+    yield from _server_counts(cell, where)
     for turn in cell.turns:
         at = _Where(cell, turn)
         yield from _counts(turn, facts, ask, at)
@@ -188,10 +189,11 @@ def _positions(turn: Turn, at: _Where) -> Iterator[Finding]:
 
 
 def _times(turn: Turn, cell: Cell, at: _Where) -> Iterator[Finding]:
-    moments = [0.0, turn.start, turn.first, turn.last, cell.seconds]
+    first = turn.last if turn.first is None else turn.first  # it came whole
+    moments = [0.0, turn.start, first, turn.last, cell.seconds]
     if any(later < earlier - _TICK for earlier, later in pairwise(moments)):
         text = (
-            f"asked at {turn.start:.6f} s, first piece at {turn.first:.6f}, last at {turn.last:.6f}, cell's end "
+            f"asked at {turn.start:.6f} s, first piece at {first:.6f}, last at {turn.last:.6f}, cell's end "
             f"at {cell.seconds:.6f}; expected them in this order"
         )
         yield at.fault("times", text)
@@ -225,6 +227,23 @@ def _at_once(turns: Sequence[Turn]) -> int:
         going += change
         most = max(most, going)
     return most
+
+
+def _server_counts(cell: Cell, where: _Where) -> Iterator[Finding]:
+    counts = cell.counts
+    if counts is None:
+        return
+    at = list(counts.accepted_at)
+    if (
+        not 0 <= counts.accepted <= counts.drafted
+        or at != sorted(at, reverse=True)
+        or (at and sum(at) != counts.accepted)
+    ):
+        text = (
+            f"{counts.accepted} of {counts.drafted} drafted tokens were accepted, by position {at}; expected no "
+            "more than all, and positions that do not increase and add up to it"
+        )
+        yield where.fault("accepted", text)
 
 
 def _shares(cell: Cell, where: _Where) -> Iterator[Finding]:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import dflash_gguf
-from dflash_gguf import Options, Simulation, UsageError
+from dflash_gguf import Engine, Options, Sampling, Simulation, UsageError
 from dflash_gguf.bench import engine_arm
 from dflash_gguf.bench.engine_arm import EngineArm
 from dflash_gguf.bench.peak_memory import forget_peak, peak_memory
-from dflash_gguf.bench.records import Cell, Question
+from dflash_gguf.bench.records import Ask, Cell, Question
 from dflash_gguf.errors import DflashError, ModelError, ResourceError
 
 from ..support.bench import ASK, TALKS
@@ -70,7 +70,8 @@ def test_counts_and_times_are_those_of_the_engine(arm: EngineArm) -> None:
         assert turn.completion_tokens == 1 + turn.rounds + turn.accepted
         assert turn.drafted == sum(turn.drafted_at) > 0
         assert turn.accepted == sum(turn.accepted_at)
-        assert 0 <= turn.start < turn.first <= turn.last <= cell.seconds <= wall
+        assert turn.first is not None
+        assert 0 <= turn.start < turn.first < turn.last <= cell.seconds <= wall
     assert sum(cell.shares.values()) == pytest.approx(cell.seconds)
     assert all(seconds > 0 for name, seconds in cell.shares.items() if name != "rollback")
     reading = sum(turn.prefill_seconds or 0 for turn in cell.turns)
@@ -109,16 +110,46 @@ def test_every_prompt_is_read_anew(arm: EngineArm) -> None:
     assert engine._open().session.prefix_memory == 0
 
 
-def test_what_is_kept_of_a_cell_serves_no_other(dense: Pair) -> None:
+def test_what_is_kept_of_a_cell_serves_no_other(
+    dense: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten = []
+    original = Engine.forget_prefixes
+    monkeypatch.setattr(
+        Engine, "forget_prefixes", lambda engine: forgotten.append(engine) or original(engine)
+    )
     with closing(EngineArm(dense.target, options=QUICK, prefix_memory=2**24)) as arm:
-        reused = []
-        for _ in range(2):
+        for cells in (1, 2):
             arm.run(TALKS[:1], ASK, 1)
-            engine = arm._engine
-            assert engine is not None
-            engine.forget_prefixes()
-            reused.append(engine.generate("What is 12 + 30?", max_tokens=2).stats)
-        assert all(stats is not None and stats.reused_tokens == 0 for stats in reused)
+            assert len(forgotten) == cells
+
+
+def test_a_later_cell_counts_its_own_seconds(arm: EngineArm) -> None:
+    for _ in range(2):
+        cell = arm.run(TALKS[:2], ASK, 1)
+        reading = sum(turn.prefill_seconds or 0 for turn in cell.turns)
+        assert cell.shares["prefill"] == pytest.approx(reading)
+
+
+def test_all_that_is_asked_reaches_the_engine(dense: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dflash_gguf.Params] = []
+    original = Engine.start
+    monkeypatch.setattr(
+        Engine,
+        "start",
+        lambda engine, prompt, params: seen.append(params) or original(engine, prompt, params),
+    )
+    ask = Ask(5, temperature=0.5, top_p=0.9, top_k=7, seed=3, think=True, ignore_end=True)
+    with closing(EngineArm(dense.target, options=QUICK)) as arm:
+        arm.run(TALKS[2:3], ask, 1)
+        arm.run(TALKS[2:3], Ask(5), 1)
+    sampled, greedy = seen
+    sampling = Sampling(temperature=0.5, top_p=0.9, top_k=7, seed=5)
+    template = {"enable_thinking": True}
+    assert sampled == dflash_gguf.Params(
+        max_tokens=5, sampling=sampling, template=template, ignore_end=True
+    )
+    assert greedy == dflash_gguf.Params(max_tokens=5)
 
 
 @pytest.mark.parametrize("block", [2, "auto"])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_gguf.bench.invariants import Finding, check, check_arm, check_cell
-from dflash_gguf.bench.records import ArmFacts, Ask, Bench, Cell, Turn
+from dflash_gguf.bench.records import ArmFacts, Ask, Bench, Cell, Counts, Turn
 from dflash_gguf.bench.texts import compare_texts, texts_hash
 
 from ..support.bench import AR, FIXED, TEXT, made_cell, made_turn, plain
@@ -115,6 +115,18 @@ def test_a_fault_of_a_cell_is_named(name: str, changes: dict[str, Any]) -> None:
     found = found_in(changes.get("turns"), **{k: v for k, v in changes.items() if k != "turns"})
     assert set(names(found)) == {name}
     assert {finding.level for finding in found} == {"fault"}
+
+
+def test_a_servers_own_counts_add_up() -> None:
+    assert found_in(None, counts=Counts(4, 12, 5, (3, 2, 0))) == []
+    assert found_in(None, counts=Counts(4, 12, 5)) == []
+    for wrong in ((4, 12, 13), (4, 12, 5, (2, 3)), (4, 12, 5, (3, 1))):
+        assert names(found_in(None, counts=Counts(*wrong))) == ["accepted"]
+
+
+def test_an_answer_that_came_whole_has_no_first_piece() -> None:
+    assert found_in((made_turn(first=None),), shares={}) == []
+    assert names(found_in((made_turn(first=None, last=-0.5),), shares={})) == ["times"] * 3
 
 
 def test_shares_may_be_off_by_a_hundredth() -> None:
