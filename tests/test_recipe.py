@@ -259,7 +259,7 @@ def test_files_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ModelError):
         make_recipe("llama-server", dense.target, draft)
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="hidden_size"):
         make_recipe("sglang", dense.target, CHECKPOINT)
     with pytest.raises(ModelError, match="give one as --draft"):
         make_recipe("llama-server", tiny.target, CHECKPOINT)

@@ -105,3 +105,15 @@ def test_a_field_of_another_kind_is_refused(name: str, value: object) -> None:
 def test_an_alpaca_input_of_another_kind_is_refused() -> None:
     with pytest.raises(UsageError, match="alpaca, row 2: the field 'input' is 5; expected a text"):
         put_row("alpaca", {**ROWS["alpaca"], "input": 5}, "row 2")
+
+
+def test_the_sets_are_the_references() -> None:
+    assert {name: (*form.hub, form.split) for name, form in FORMS.items()} == {
+        "gsm8k": ("openai/gsm8k", "main", "test"),
+        "math500": ("HuggingFaceH4/MATH-500", "test"),
+        "humaneval": ("openai/openai_humaneval", "test"),
+        "mbpp": ("google-research-datasets/mbpp", "sanitized", "test"),
+        "mt-bench": ("HuggingFaceH4/mt_bench_prompts", "train"),
+        # not the reference's: ours
+        "alpaca": ("tatsu-lab/alpaca", "train"),
+    }
