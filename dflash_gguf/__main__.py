@@ -10,6 +10,7 @@ from typing import NoReturn
 import typer
 
 from . import __version__
+from .commands.bench import bench
 from .commands.convert import convert
 from .commands.devices import devices
 from .commands.inspect import inspect
@@ -30,6 +31,7 @@ app.command()(convert)
 app.command()(quantize)
 app.command()(inspect)
 app.command()(run)
+app.command()(bench)
 app.command()(devices)
 app.command()(shape)
 app.command()(recipe)

@@ -1,0 +1,250 @@
+"""`dflash-gguf bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_PAIR, _ASKED, _OUTPUT = "The pair", "What is asked", "Output"
+
+
+def bench(
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--target",
+            "-m",
+            "--model",
+            help="GGUF of the target model.",
+            show_default=False,
+            rich_help_panel=_PAIR,
+        ),
+    ] = None,
+    draft: Annotated[
+        Path | None,
+        typer.Option(
+            "--draft",
+            "-md",
+            "--draft-model",
+            help="GGUF of the drafter.",
+            show_default=False,
+            rich_help_panel=_PAIR,
+        ),
+    ] = None,
+    modes: Annotated[
+        str | None,
+        typer.Option(
+            help="ar (plain decoding), dflash, mtp (by a server that has it), with commas between.",
+            show_default="ar,dflash",
+            rich_help_panel=_PAIR,
+        ),
+    ] = None,
+    block: Annotated[
+        str,
+        typer.Option(
+            help="Rows of a verify, each of them an arm: numbers from 2, or auto, with commas between.",
+            rich_help_panel=_PAIR,
+        ),
+    ] = "auto",
+    context: Annotated[
+        int,
+        typer.Option(
+            "--ctx-size",
+            "-c",
+            help="Context of each request in tokens; 0: up to 8192, as the model allows.",
+            rich_help_panel=_PAIR,
+        ),
+    ] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            "-t",
+            help="CPU threads.",
+            show_default="physical cores",
+            rich_help_panel=_PAIR,
+        ),
+    ] = None,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep",
+            help="Ask nothing; time a verify and a draft of every width, and name the best width by acceptance.",
+            rich_help_panel=_PAIR,
+        ),
+    ] = False,
+    simulate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CURVE",
+            help="Draw how many drafts are accepted: a curve's name, or its probabilities with commas between. "
+            "For pairs whose weights mean nothing; all output says so.",
+            show_default=False,
+            rich_help_panel=_PAIR,
+        ),
+    ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="gsm8k, math500, humaneval, mbpp, mt-bench, alpaca, builtin, tiny, or NAME=FILE.jsonl, with commas "
+            "between or given again. Public sets come through `datasets` unless they have a file.",
+            show_default="builtin",
+            rich_help_panel=_ASKED,
+        ),
+    ] = None,
+    questions: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Questions of each workload, chosen by one seed.",
+            show_default="10, or as many as run at a time",
+            rich_help_panel=_ASKED,
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int,
+        typer.Option(
+            "--max-tokens",
+            "-n",
+            "--n-predict",
+            min=1,
+            help="Tokens of an answer.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = 256,
+    concurrency: Annotated[
+        str,
+        typer.Option(
+            help="Requests at a time, with commas between.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = "1",
+    runs: Annotated[
+        int,
+        typer.Option(min=1, help="Runs that count, after one to warm up.", rich_help_panel=_ASKED),
+    ] = 5,
+    think: Annotated[
+        bool | None,
+        typer.Option(
+            "--think/--no-think",
+            help="Whether the chat template lets the model think first.",
+            show_default="the template's",
+            rich_help_panel=_ASKED,
+        ),
+    ] = None,
+    temp: Annotated[
+        float,
+        typer.Option(
+            "--temp",
+            "--temperature",
+            min=0,
+            help="Temperature of sampling; 0: the most likely token.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = 0.0,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Sample from the most likely tokens; 0: all.", rich_help_panel=_ASKED
+        ),
+    ] = 0,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            help="Sample from the most likely tokens up to this probability.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option("--seed", "-s", min=0, help="Of sampling.", rich_help_panel=_ASKED)
+    ] = 0,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Form on stdout: md, json, jsonl or csv.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = "md",
+    save_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep every sample in a new folder in this one.",
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write PNGs into this folder: throughput, acceptance, speed-up.",
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    show: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Measure nothing, show a run that --save-dir kept.",
+            show_default=False,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Nothing on stderr but warnings and errors.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False,
+) -> None:
+    """Measure as the drafters' model cards do: workloads, concurrencies, blocks, arms in turns, and their tables.
+
+    Ends with exit code 1, the tables shown all the same, if an arm failed or its counts do not add up.
+
+    Examples: dflash-gguf bench -m target.gguf -md draft.gguf --workload builtin --block 4,8,16,auto
+
+    dflash-gguf bench -m target.gguf -md draft.gguf --concurrency 1,8,32 --save-dir runs --plot plots
+
+    dflash-gguf bench --show runs/20261130T120000Z -o csv
+    """
+    from ..bench.measuring import Wishes, measured, shown, swept
+    from ..terminal import show_notes
+
+    show_notes(quiet=True)
+    if show is not None:
+        good = shown(show, output, plot)
+    else:
+        wishes = Wishes(
+            target=target,
+            draft=draft,
+            modes=modes,
+            block=block,
+            context=context,
+            threads=threads,
+            simulate=simulate,
+            workloads=tuple(workload or ["builtin"]),
+            questions=questions,
+            max_tokens=max_tokens,
+            concurrency=concurrency,
+            runs=runs,
+            think=think,
+            temperature=temp,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        if sweep:
+            swept(wishes, output)
+            return
+        good = measured(wishes, output, save_dir, plot, quiet=quiet)
+    if not good:
+        raise typer.Exit(1)
