@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +135,12 @@ def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(UsageError, match=r"pip install 'dflash-gguf\[bench\]'"):
         HttpClient("http://127.0.0.1:9")
+
+
+def test_a_real_stream() -> None:
+    """Of llama-server, as it came: a piece a token, timings with the usage."""
+    golden = Path(__file__).parent / "golden" / "llama_server_stream.txt"
+    answer = ask(lambda _: Reply([golden.read_bytes()]))
+    assert answer.content == "<think>\n\n</think>\n\n79 - 46 = 22. "
+    assert (answer.finish_reason, answer.completion_tokens) == ("length", 12)
+    assert answer.told["timings"]["draft_n_accepted"] == 9
