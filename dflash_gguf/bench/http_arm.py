@@ -150,7 +150,7 @@ class _Asking:
         return tuple(turn for place in sorted(turns) for turn in turns[place])
 
     def talk(self, question: Question) -> list[Turn]:
-        said: list[dict[str, str]] = []
+        said = question.opening()
         turns = []
         settings = self.settings(question)
         ask = self.client.whole if self.engine == "sglang" else self.client.stream

@@ -125,7 +125,8 @@ class HttpClient:
     def open(self) -> None:
         """Make connections possible again after `close`."""
         if self._client is None:
-            limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=None)
+            # a connection for each answer: llama-server ends some after a stream without saying so before
+            limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=0)
             timeout = self._httpx.Timeout(self.timeout, connect=min(_CONNECT, self.timeout))
             # not through a proxy that the environment names: its time would count as the server's
             self._client = self._httpx.Client(

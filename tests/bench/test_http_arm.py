@@ -63,6 +63,17 @@ def test_turns_of_a_conversation() -> None:
     ]
 
 
+def test_what_was_said_before() -> None:
+    fake = Fake(echo)
+    before = (("system", "Be brief."), ("user", "a"), ("assistant", "b"))
+    with arm(fake) as made:
+        made.run((Question("w", 0, ("c",), before=before),), ASK, 1)
+    assert [(said["role"], said["content"]) for said in fake.asked[0]["messages"]] == [
+        *before,
+        ("user", "c"),
+    ]
+
+
 def test_history_is_as_the_server_gave_it() -> None:
     reply = stream("so")
     reply.parts[1:1] = [b'data: {"choices": [{"delta": {"reasoning_content": "why"}}]}\n\n']

@@ -290,3 +290,8 @@ def test_faults_come_before_warnings() -> None:
     found = check(bench(wrong, arms=(FIXED,)), ASK)
     assert names(found) == ["emitted", "one-token-loop"]
     assert [a.level <= b.level for a, b in pairwise(found)] == [True]
+
+
+def test_a_whole_answer_has_no_first_piece() -> None:
+    cell = made_cell(turns=(made_turn(0, first=None), made_turn(1, start=1.0, first=None)))
+    assert list(check_cell(cell, FIXED, ASK)) == []
