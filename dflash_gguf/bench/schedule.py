@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..errors import DflashError, UsageError
 from .records import Arm, ArmFacts, Ask, Bench, Cell, Failure, Question
-from .texts import prompts_hash
+from .workloads import prompt_hash
 
 _WARM_TOKENS = 8  # of an answer that only warms up
 
@@ -83,7 +83,7 @@ def measure(
         facts=dict(facts or {}),
         arms=tuple(place.facts for place in stage.places),
         cells=tuple(stage.cells),
-        prompts=prompts_hash(questions, ask),
+        prompts=prompt_hash(questions, ask),
         failures=tuple(stage.failures),
     )
 

@@ -1,13 +1,11 @@
-"""Texts of arms side by side, and hashes that tell whether two measurements asked and got the same."""
+"""Texts of arms side by side."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from .records import ArmFacts, Ask, Bench, Cell, Question
+from .records import ArmFacts, Bench, Cell
 
 _Key = tuple[int, int]  # question, turn
 _EARLY = 0.1  # of a text: where ties alone seldom have it go another way already
@@ -85,18 +83,6 @@ def unsteady_texts(cells: Iterable[Cell]) -> Iterator[tuple[str, str, int, int]]
         count = sum(len(found) > 1 for found in texts.values())
         if count:
             yield *place, count
-
-
-def prompts_hash(questions: Iterable[Question], ask: Ask) -> str:
-    """Return a hash of all that is asked, and how."""
-    asked = {"questions": [asdict(question) for question in questions], "ask": asdict(ask)}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-
-
-def texts_hash(cell: Cell) -> str:
-    """Return a hash of the answers of a cell, which does not depend on the order they came in."""
-    texts = sorted((*key, text) for key, text in _texts(cell).items())
-    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
 def _texts(cell: Cell) -> dict[_Key, str]:

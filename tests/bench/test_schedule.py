@@ -15,7 +15,7 @@ from dflash_gguf.bench.engine_arm import EngineArm
 from dflash_gguf.bench.invariants import check
 from dflash_gguf.bench.records import ArmFacts, Ask, Bench, Cell, Failure, Question
 from dflash_gguf.bench.schedule import News, Planned, measure, rotated
-from dflash_gguf.bench.texts import prompts_hash
+from dflash_gguf.bench.workloads import prompt_hash
 from dflash_gguf.errors import ResourceError, UsageError
 
 from ..support.bench import ASK, TALKS, made_cell
@@ -103,9 +103,9 @@ def test_workloads_come_one_after_the_other() -> None:
         ("a", workload, 1, run) for workload in ("made", "other") for run in (0, 1)
     ]
     assert bench.facts == {"threads": 2}
-    assert bench.prompts == prompts_hash(mixed, ASK)
-    assert bench.prompts != prompts_hash(mixed, replace(ASK, max_tokens=1))
-    assert bench.prompts != prompts_hash(mixed[:-1], ASK)
+    assert bench.prompts == prompt_hash(mixed, ASK)
+    assert bench.prompts != prompt_hash(mixed, replace(ASK, max_tokens=1))
+    assert bench.prompts != prompt_hash(mixed[:-1], ASK)
 
 
 @given(st.integers(1, 9), st.integers(0, 50))
