@@ -5,6 +5,7 @@ A fault means that figures of the cell cannot be trusted, a warning that somebod
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -206,12 +207,15 @@ def _times(turn: Turn, cell: Cell, at: _Where) -> Iterator[Finding]:
 
 def _order(cell: Cell, where: _Where) -> Iterator[Finding]:
     """Turns of a conversation come one after the other, and no more answers at a time than asked."""
-    ordered = sorted(cell.turns, key=lambda turn: (turn.question, turn.turn))
-    for before, turn in pairwise(ordered):
-        if before.question == turn.question and turn.start < before.last - _TICK:
-            text = (
-                f"asked at {turn.start:.6f} s, before turn {before.turn} ended at {before.last:.6f}"
-            )
+    lasts: dict[tuple[int, int], list[float]] = {}  # a question may be asked more than once
+    for turn in cell.turns:
+        lasts.setdefault((turn.question, turn.turn), []).append(turn.last)
+    ended = {key: deque(sorted(moments)) for key, moments in lasts.items()}
+    for turn in sorted(cell.turns, key=lambda turn: turn.start):
+        before = ended.get((turn.question, turn.turn - 1))
+        last = before.popleft() if before else 0.0
+        if turn.start < last - _TICK:
+            text = f"asked at {turn.start:.6f} s, before turn {turn.turn - 1} ended at {last:.6f}"
             yield _Where(cell, turn).fault("times", text)
     most = _at_once(cell.turns)
     if most > cell.concurrency:

@@ -124,6 +124,14 @@ def test_a_servers_own_counts_add_up() -> None:
         assert names(found_in(None, counts=Counts(*wrong))) == ["accepted"]
 
 
+def test_a_question_may_be_asked_twice_at_once() -> None:
+    talks = [made_turn(0, turn, start=turn + by) for by in (0.0, 0.5) for turn in (0, 1)]
+    assert found_in(talks, concurrency=2, seconds=2.5, shares={}) == []
+    talks[3] = replace(talks[3], start=1.2)  # its first turn ended at 1.5
+    found = found_in(talks, concurrency=3, seconds=2.5, shares={})
+    assert [(each.name, each.turn) for each in found] == [("times", 1)]
+
+
 def test_an_answer_that_came_whole_has_no_first_piece() -> None:
     assert found_in((made_turn(first=None),), shares={}) == []
     assert names(found_in((made_turn(first=None, last=-0.5),), shares={})) == ["times"] * 3
