@@ -46,6 +46,10 @@ class Fake:
             self.most = max(self.most, self.going)
         return self.answer(body)
 
+    def ended(self) -> None:
+        with self.lock:
+            self.going -= 1
+
 
 def event(found: Any) -> bytes:
     return f"data: {json.dumps(found)}\n\n".encode()
@@ -87,14 +91,11 @@ def serving(fake: Fake) -> Iterator[Fake]:
             fake.headers.append(dict(self.headers))
             reply = fake.chat(body)
             try:
-                self.give(reply)
+                self.give(reply, fake.ended)
             except OSError:
                 self.close_connection = True
-            finally:
-                with fake.lock:
-                    fake.going -= 1
 
-        def give(self, reply: Reply) -> None:
+        def give(self, reply: Reply, ended: Callable[[], None] = lambda: None) -> None:
             self.send_response(reply.status)
             self.send_header("Content-Type", reply.kind)
             self.send_header("Transfer-Encoding", "chunked")
@@ -104,6 +105,7 @@ def serving(fake: Fake) -> Iterator[Fake]:
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
                     self.wfile.flush()
                 time.sleep(reply.pause)
+            ended()  # before the asker can see the end, and ask again
             if reply.drop:
                 self.close_connection = True
             else:
