@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import DflashError, UsageError
 from ..options import Options
@@ -28,6 +30,9 @@ from .saved import check_folder, read_bench, save
 from .schedule import News, Planned, measure
 from .sweeping import render_sweeps, sweep_pair
 from .workloads import parse_workloads, read_questions, select
+
+if TYPE_CHECKING:
+    from .peers import Peer
 
 _QUESTIONS = 10  # of a workload, unless said otherwise
 _SHOWN = 20  # findings that are told
@@ -54,6 +59,9 @@ class Wishes:
     top_k: int
     top_p: float
     seed: int
+    base_urls: tuple[str, ...] = ()
+    peer_commands: tuple[str, ...] = ()
+    peer_model: str | None = None
 
 
 def measured(
@@ -65,10 +73,12 @@ def measured(
     """
     _check_places(form, save_dir, plot)
     concurrencies = parse_concurrencies(wishes.concurrency)
-    pair = _pair(wishes)
+    peers = _peers(wishes)
+    pair = None if wishes.target is None and peers else _pair(wishes, peers)
     questions = _questions(wishes, concurrencies)
-    pair = _found(pair)
-    arms = plan_pair(pair)
+    pair = None if pair is None else _found(pair)
+    arms = [] if pair is None else plan_pair(pair)
+    arms += _planned(wishes, peers)
     ask = _ask(wishes)
     made = measure(
         arms,
@@ -80,7 +90,19 @@ def measured(
         together=fit_together(_files(pair), len(arms)),
         progress=_silent if quiet else Progress(arms),
     )
+    made = _without_folders(made, _files(pair))
     return show_bench(made, check(made, ask), form, save_dir, plot, quiet=quiet)
+
+
+def _without_folders(made: Bench, files: list[Path]) -> Bench:
+    """Name files in failures without their folders: what is saved is shown to others."""
+    failures = []
+    for failure in made.failures:
+        error = failure.error
+        for path in files:
+            error = error.replace(str(path), path.name)
+        failures.append(replace(failure, error=error))
+    return replace(made, failures=tuple(failures))
 
 
 def swept(wishes: Wishes, form: str) -> None:
@@ -174,11 +196,11 @@ def _questions(wishes: Wishes, concurrencies: tuple[int, ...]) -> tuple[Question
     )
 
 
-def _pair(wishes: Wishes) -> Pair:
+def _pair(wishes: Wishes, peers: Sequence[Peer] = ()) -> Pair:
     """Read the wishes; no file is opened."""
     if wishes.target is None:
         text = (
-            "no model is given; expected a target (--target), with a drafter (--draft) to compare"
+            "no model is given; expected a target (--target), or a server (--base-url, --peer-cmd)"
         )
         raise UsageError(text)
     if wishes.context < 0:
@@ -195,7 +217,11 @@ def _pair(wishes: Wishes) -> Pair:
     return Pair(
         wishes.target,
         wishes.draft,
-        parse_modes(wishes.modes, draft=wishes.draft is not None, mtp=False),
+        parse_modes(
+            wishes.modes,
+            draft=wishes.draft is not None,
+            mtp=any(peer.mode == "mtp" for peer in peers),
+        ),
         parse_blocks(wishes.block),
         Options(context=wishes.context or None, threads=wishes.threads),
         simulate,
@@ -209,8 +235,28 @@ def _found(pair: Pair) -> Pair:
     return pair if pair.draft is None else replace(pair, draft=find_draft(pair.draft, pair.target))
 
 
-def _files(pair: Pair) -> list[Path]:
-    return [path for path in (pair.target, pair.draft) if path is not None]
+def _files(pair: Pair | None) -> list[Path]:
+    return [] if pair is None else [path for path in (pair.target, pair.draft) if path is not None]
+
+
+def _peers(wishes: Wishes) -> list[Peer]:
+    """Read what servers are wished for; none is asked or started."""
+    if not wishes.base_urls and not wishes.peer_commands:
+        return []
+    from .peers import parse_peer
+
+    return [
+        *(parse_peer(text, command=False) for text in wishes.base_urls),
+        *(parse_peer(text, command=True) for text in wishes.peer_commands),
+    ]
+
+
+def _planned(wishes: Wishes, peers: Sequence[Peer]) -> list[Planned]:
+    if not peers:
+        return []
+    from .peers import plan_peers
+
+    return plan_peers(peers, wishes.peer_model)
 
 
 def _ask(wishes: Wishes) -> Ask:
@@ -226,7 +272,7 @@ def _ask(wishes: Wishes) -> Ask:
     )
 
 
-def _facts(wishes: Wishes, pair: Pair, questions: int) -> dict[str, Fact]:
+def _facts(wishes: Wishes, pair: Pair | None, questions: int) -> dict[str, Fact]:
     greedy = wishes.temperature == 0
     settings: dict[str, Fact] = {
         "sampling": "greedy"
@@ -240,8 +286,8 @@ def _facts(wishes: Wishes, pair: Pair, questions: int) -> dict[str, Fact]:
         "context": wishes.context or "default",
     }
     return collect(
-        target=pair.target,
-        draft=pair.draft,
+        target=None if pair is None else pair.target,
+        draft=None if pair is None else pair.draft,
         threads=wishes.threads,
         simulated=wishes.simulate or "",
         settings=settings,

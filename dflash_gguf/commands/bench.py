@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-_PAIR, _ASKED, _OUTPUT = "The pair", "What is asked", "Output"
+_PAIR, _ASKED, _PEERS, _OUTPUT = "The pair", "What is asked", "Other engines", "Output"
 
 
 def bench(
@@ -161,6 +161,35 @@ def bench(
     seed: Annotated[
         int, typer.Option("--seed", "-s", min=0, help="Of sampling.", rich_help_panel=_ASKED)
     ] = 0,
+    base_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="An OpenAI-compatible server to measure beside; may be given again. dflash:8=URL, mtp:3=URL put it "
+            "among these columns, else it counts as a baseline.",
+            show_default=False,
+            rich_help_panel=_PEERS,
+        ),
+    ] = None,
+    peer_cmd: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Start such a server and end it; {port} in it becomes its port. Of llama-server the column is read "
+            "from --spec-type and --spec-draft-n-max.",
+            show_default=False,
+            rich_help_panel=_PEERS,
+        ),
+    ] = None,
+    peer_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model to ask servers for.",
+            show_default="the one they list",
+            rich_help_panel=_PEERS,
+        ),
+    ] = None,
     output: Annotated[
         str,
         typer.Option(
@@ -214,6 +243,8 @@ def bench(
 
     dflash-gguf bench -m target.gguf -md draft.gguf --concurrency 1,8,32 --save-dir runs --plot plots
 
+    dflash-gguf bench -m target.gguf -md draft.gguf --peer-cmd "llama-server -m target.gguf --port {port}"
+
     dflash-gguf bench --show runs/20261130T120000Z -o csv
     """
     from ..bench.measuring import Wishes, measured, shown, swept
@@ -241,6 +272,9 @@ def bench(
             top_k=top_k,
             top_p=top_p,
             seed=seed,
+            base_urls=tuple(base_url or []),
+            peer_commands=tuple(peer_cmd or []),
+            peer_model=peer_model,
         )
         if sweep:
             swept(wishes, output)

@@ -213,3 +213,10 @@ def test_a_sweep_shows_costs_and_best_widths(tiny: Tiny) -> None:
     assert [cost["width"] for cost in sweep["costs"]] == [1, 2, 3]
     assert all(cost["verify"] > 0 for cost in sweep["costs"])
     assert len(sweep["best"]) > 5
+
+
+def test_failures_name_files_without_their_folders() -> None:
+    failed = Failure("base", "w", 1, 0, "/home/me/t.gguf: not that of /home/me/d/d.gguf")
+    made = Bench(**{**_values(cards()), "failures": (failed,)})
+    kept = measuring._without_folders(made, [Path("/home/me/t.gguf"), Path("/home/me/d/d.gguf")])
+    assert [each.error for each in kept.failures] == ["t.gguf: not that of d.gguf"]

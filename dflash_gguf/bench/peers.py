@@ -1,0 +1,144 @@
+"""Other engines' arms, from the address of a server or the command that starts one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import UsageError
+from .http_arm import HttpArm
+from .http_client import HttpClient
+from .peer_process import PORT, PeerProcess
+from .records import Arm, ArmFacts, Mode
+from .schedule import Planned
+
+_PLACED = re.compile(r"(?P<mode>ar|mtp|dflash)(?::(?P<width>\d+|auto))?=(?P<rest>.+)", re.DOTALL)
+_TYPES: dict[str, Mode] = {"draft-dflash": "dflash", "draft-mtp": "mtp"}
+_MODES: dict[str, Mode] = {"ar": "ar", "mtp": "mtp", "dflash": "dflash"}
+_N_MAX = 3  # llama-server's own, unless its command says otherwise
+_WAIT = 600.0  # seconds for a server to load its model
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server to measure.
+
+    Attributes:
+        where: its base URL, or the command that starts it.
+        command: which of the two.
+        mode, width: its place in the tables, as in ArmFacts.
+        steps: tokens of each draft, if it always drafts so many.
+    """
+
+    where: str
+    command: bool
+    mode: Mode
+    width: int | str | None
+    steps: int | None
+
+
+def parse_peer(text: str, *, command: bool) -> Peer:
+    """Read a URL or command, which may begin with its place in the tables: `dflash:8=`, `mtp:3=`, `ar=`.
+
+    Without one, llama-server's command says it (--spec-type, --spec-draft-n-max); all else is a baseline.
+    Raises UsageError for a command that cannot be split or does not say where its port goes, and for no URL.
+    """
+    placed = _PLACED.fullmatch(text.strip())
+    where = placed["rest"].strip() if placed else text.strip()
+    if command:
+        peer = _of_command(where)
+    elif where.startswith(("http://", "https://")):
+        peer = Peer(where, False, "ar", None, None)
+    else:
+        problem = f"--base-url {text}: expected http:// or https:// and so on"
+        raise UsageError(problem)
+    if placed is None:
+        return peer
+    width = placed["width"]
+    number = int(width) if width and width.isdecimal() else width
+    return replace(peer, mode=_MODES[placed["mode"]], width=number)
+
+
+def _of_command(text: str) -> Peer:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        problem = f"--peer-cmd {text}: {str(error).lower()}"
+        raise UsageError(problem) from None
+    if not words or PORT not in text:
+        problem = f"--peer-cmd {text}: expected a command with {PORT} where its port goes"
+        raise UsageError(problem)
+    kinds = (_option(words, "--spec-type") or "").split(",")
+    mode: Mode = next((_TYPES[part] for part in kinds if part in _TYPES), "ar")
+    if mode == "ar":
+        return Peer(text, True, "ar", None, None)
+    given = _option(words, "--spec-draft-n-max") or str(_N_MAX)
+    if not given.isdecimal():
+        problem = f"--peer-cmd {text}: --spec-draft-n-max is {given}; expected a number"
+        raise UsageError(problem)
+    steps = int(given)
+    certain = _option(words, "--spec-draft-p-min") or _option(words, "--draft-p-min") or "0"
+    steady = not certain.strip("0.")
+    # a block is the drafted tokens and the one before them
+    width = steps + 1 if mode == "dflash" else steps
+    return Peer(text, True, mode, width, steps if steady else None)
+
+
+def _option(words: Sequence[str], name: str) -> str | None:
+    """The value of an option, the last if it stands there again."""
+    found = None
+    for word, after in zip(words, (*words[1:], None), strict=True):
+        if word == name:
+            found = after
+        elif word.startswith(f"{name}="):
+            found = word.partition("=")[2]
+    return found
+
+
+def plan_peers(peers: Sequence[Peer], model: str | None = None) -> list[Planned]:
+    """Return the peers' arms; servers are started, or asked what they are, when their arms are opened.
+
+    Args:
+        model: a name to ask for, if the servers have several.
+    """
+    return [_plan(peer, f"peer {number}", model) for number, peer in enumerate(peers, 1)]
+
+
+def _plan(peer: Peer, name: str, model: str | None) -> Planned:
+    engine = Path(shlex.split(peer.where)[0]).name if peer.command else "openai"
+    facts = ArmFacts(name, peer.mode, peer.width, engine)
+    return Planned(facts, lambda: _open(peer, name, model))
+
+
+def _open(peer: Peer, name: str, model: str | None) -> Arm:
+    process = PeerProcess(peer.where, wait=_WAIT) if peer.command else None
+    try:
+        client = HttpClient(peer.where if process is None else process.base_url, model=model)
+        arm = HttpArm(
+            client,
+            name=name,
+            mode=peer.mode,
+            width=peer.width,
+            process=process,
+            steps=peer.steps,
+        )
+        arm.facts = _without_places(arm.facts)
+        return arm
+    except BaseException:
+        if process is not None:
+            process.close()
+        raise
+
+
+def _without_places(facts: ArmFacts) -> ArmFacts:
+    """Leave out where a server is: hosts, ports and folders are nobody else's business."""
+    details = {key: value for key, value in facts.details.items() if key != "url"}
+    if "command" in details:
+        words = details["command"].split(" ")
+        details["command"] = " ".join(Path(word).name if "/" in word else word for word in words)
+    if "/" in details.get("model", ""):
+        details["model"] = Path(details["model"]).name
+    return replace(facts, details=details)
