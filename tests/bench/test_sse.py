@@ -36,3 +36,7 @@ def test_an_event_has_the_time_of_its_end() -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_line_ends(end: bytes) -> None:
     assert list(events([(0.0, b"data: a" + end + end)])) == [(0.0, "a")]
+
+
+def test_a_line_end_that_is_cut_is_one() -> None:
+    assert list(events([(0.0, b"data: a\r"), (1.0, b"\ndata: b\r\n\r\n")])) == [(1.0, "a\nb")]
