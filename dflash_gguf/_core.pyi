@@ -74,7 +74,6 @@ def choose(
     text: Sequence[int] = ...,
     after: Sequence[int] = ...,
 ) -> int: ...
-
 def draft_block(
     sampling: Sampling,
     rows: NDArray[np.float32],

@@ -54,7 +54,9 @@ def test_a_contexts_buffers_are_in_large_pages() -> None:
 
     def advised() -> int:
         table = Path("/proc/self/smaps").read_text()
-        regions = re.findall(r"^Size: +(\d+) kB$.*?^VmFlags:([^\n]*)$", table, re.MULTILINE | re.DOTALL)
+        regions = re.findall(
+            r"^Size: +(\d+) kB$.*?^VmFlags:([^\n]*)$", table, re.MULTILINE | re.DOTALL
+        )
         return sum(int(size) * 1024 for size, flags in regions if " hg" in flags)
 
     with dflash_gguf.load(TINY, context=4096, prefix_memory=0, mmap=True):
