@@ -227,7 +227,7 @@ def _steer(
             load_seconds=load_seconds,
         )
         if before.disturbed_until(Effort.now(), options.threads or default_threads()):
-            _LOG.info("other programs disturbed the measuring of costs, which is not kept")
+            _LOG.debug("other programs disturbed the measuring of costs, which is not kept")
         else:
             notebook.write(learnt)
     parts.session.steer(

@@ -62,7 +62,8 @@ def test_every_token_has_the_targets_own(pair: Pair, settings: Mapping[str, Any]
 
 def test_drafted_tokens_of_the_trained_pair_too(tiny: Tiny) -> None:
     prompt = tiny.prompts[0]["messages"]
-    with dflash_gguf.load(tiny.target_f32, tiny.draft("f32"), kv_type="f32") as engine:
+    pair = tiny.target_f32, tiny.draft("f32")
+    with dflash_gguf.load(*pair, kv_type="f32", block=8) as engine:
         drafted = engine.generate(prompt, logprobs=3)
         plain = engine.generate(prompt, logprobs=3, block=1)
     assert drafted.stats is not None
