@@ -24,13 +24,11 @@ class Notices:
 
     def of_session(self, session: _core.Session) -> None:
         """Look at a session after its step."""
-        if session.draft_failure:
-            self._say(f"drafting stopped, plain decoding goes on: {session.draft_failure}")
-        if session.shift_failure:
-            self._say(
-                f"blocks stay at {session.depth + 1} rows, there is no memory for more: "
-                f"{session.shift_failure}"
-            )
+        if failure := session.draft_failure:
+            self._say(f"drafting stopped, plain decoding goes on: {failure}")
+        if failure := session.shift_failure:
+            rows = session.depth + 1
+            self._say(f"blocks stay at {rows} rows, there is no memory for more: {failure}")
 
     def of_answer(self, counters: _core.Counters) -> None:
         """Look at an answer at its end."""

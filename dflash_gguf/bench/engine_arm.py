@@ -19,7 +19,7 @@ from ..prompt import Prompt
 from ..sampling import Sampling
 from ..simulation import Simulation
 from .peak_memory import forget_peak, peak_memory
-from .records import ArmFacts, Ask, Cell, Question, Turn
+from .records import ArmFacts, Ask, Cell, Question, Turn, check_asked
 
 STAGES = ("prefill", "draft", "verify", "inject", "rollback")
 
@@ -81,11 +81,7 @@ class EngineArm:
         Raises DflashError, of the kind that `load` and `Engine.start` tell, if the pair cannot be opened so or
         an answer or its drafter fails.
         """
-        if not questions or concurrency < 1:
-            text = (
-                f"{len(questions)} questions, {concurrency} at a time; expected 1 or more of either"
-            )
-            raise UsageError(text)
+        check_asked(questions, concurrency)
         engine = self._opened(concurrency)
         engine.forget_prefixes()
         before = engine.times()
@@ -190,9 +186,11 @@ class _Asking:
         ask = self.ask
         sampling = None
         if ask.temperature > 0:
-            seed = ask.seed + question.number  # else like questions would get like answers
             sampling = Sampling(
-                temperature=ask.temperature, top_p=ask.top_p, top_k=ask.top_k, seed=seed
+                temperature=ask.temperature,
+                top_p=ask.top_p,
+                top_k=ask.top_k,
+                seed=ask.seed_of(question),
             )
         template = None if ask.think is None else {"enable_thinking": ask.think}
         return Params(

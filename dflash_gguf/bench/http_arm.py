@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
-from ..errors import UsageError
 from .http_client import Answer, HttpClient, PeerError
 from .peer_figures import counts_between, figures
 from .peer_process import PeerProcess
-from .records import ArmFacts, Ask, Cell, Mode, Question, Turn
+from .records import ArmFacts, Ask, Cell, Mode, Question, Turn, check_asked
 
 # whose server it is, by what /v1/models says
 _ENGINES = {
@@ -70,11 +69,7 @@ class HttpArm:
             PeerError: an answer failed, with the end of the server's log if it is ours and has ended; the others are
                 given up.
         """
-        if not questions or concurrency < 1:
-            text = (
-                f"{len(questions)} questions, {concurrency} at a time; expected 1 or more of either"
-            )
-            raise UsageError(text)
+        check_asked(questions, concurrency)
         self._client.open()
         try:
             before = self._metrics()
@@ -192,8 +187,7 @@ class _Asking:
         ask = self.ask
         settings: dict[str, Any] = {"max_tokens": ask.max_tokens, "temperature": ask.temperature}
         if ask.temperature > 0:
-            # like questions would get like answers by one seed
-            settings |= {"top_p": ask.top_p, "seed": ask.seed + question.number}
+            settings |= {"top_p": ask.top_p, "seed": ask.seed_of(question)}
         if ask.think is not None:
             settings["chat_template_kwargs"] = {"enable_thinking": ask.think}
         if ask.ignore_end:

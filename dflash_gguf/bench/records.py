@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+from ..errors import UsageError
 
 Mode = Literal["ar", "mtp", "dflash"]
 
@@ -41,6 +44,17 @@ class Ask:
     seed: int = 0
     think: bool | None = None
     ignore_end: bool = False
+
+    def seed_of(self, question: Question) -> int:
+        """Return a question's seed: of its own, else like questions would get like answers."""
+        return self.seed + question.number
+
+
+def check_asked(questions: Sequence[Question], concurrency: int) -> None:
+    """Raise UsageError unless there are questions, and a place for one of them at least."""
+    if not questions or concurrency < 1:
+        text = f"{len(questions)} questions, {concurrency} at a time; expected 1 or more of either"
+        raise UsageError(text)
 
 
 @dataclass(frozen=True, slots=True)
