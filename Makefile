@@ -1,4 +1,5 @@
 # make demo: set up and run the main job on the tiny pair. make test: set up and pass the tests.
+# make benchmarks: measure what BENCHMARKS.md shows and write it (only="tiny 9b": these sections; about 45 minutes for all).
 # make sanitize: a short tour of the C++ under sanitizers. make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
 PYTHON ?= python3
 VENV   ?= .venv
@@ -9,7 +10,7 @@ OUT    := build/demo
 PINS   := tests/constraints.txt
 PROMPT ?= The box of Talu holds 79 pears. The next day Talu breaks 46 pears. After that, Talu gets another 95. Find how many pears Talu has now.
 
-.PHONY: demo test sanitize lint format clean
+.PHONY: demo test benchmarks sanitize lint format clean
 .DEFAULT_GOAL := test
 
 # llama.cpp is compiled once, here, and _core is built against that very copy
@@ -33,6 +34,16 @@ $(BIN)/pytest: $(BIN)/dflash-gguf
 
 test: $(BIN)/pytest
 	$(BIN)/pytest -n 2
+
+# mainline's server, from the source that llama-cpp-python packages, unless LLAMA_SERVER names one that is built
+MAINLINE     := build/mainline
+LLAMA_SERVER ?= $(MAINLINE)/build/bin/llama-server
+$(MAINLINE)/build/bin/llama-server: $(BIN)/dflash-gguf
+	$(BIN)/python -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --dest $(MAINLINE) llama-cpp-python==0.3.36
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/mainline.py $(MAINLINE)/*.tar.gz $(MAINLINE) llama-server
+
+benchmarks: $(BIN)/pytest $(LLAMA_SERVER)
+	$(BIN)/python benchmarks/report.py --server $(LLAMA_SERVER) $(only)
 
 # the extension under gcc's AddressSanitizer and UndefinedBehaviorSanitizer, in a folder of its own. Python does not
 # give back all it takes, so that leaks are not looked for: benchmarks/soak.py does.

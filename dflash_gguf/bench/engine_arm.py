@@ -72,7 +72,7 @@ class EngineArm:
             mode="ar" if draft is None else "dflash",
             width=None if draft is None else block,
             speaks_for="dflash-gguf",
-            details={"template": "chat" if templated else "none"},
+            details={"template": "chat" if templated else "none", "asked": "in its process"},
         )
 
     def run(self, questions: tuple[Question, ...], ask: Ask, concurrency: int) -> Cell:

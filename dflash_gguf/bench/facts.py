@@ -24,6 +24,8 @@ Fact = str | int | float | bool
 
 # what llama-cpp-python 0.3.36 is made from
 _LLAMA_CPP = "0c1e57098"
+# what measurements themselves change in our source is no change of what they measure
+_RESULTS = (":(exclude)BENCHMARKS.md", ":(exclude)benchmarks/runs")
 
 
 def collect(
@@ -133,7 +135,12 @@ def revision() -> str:
     source = Path(unquote(url.path)) if url.scheme == "file" else package.parent
     if not (source / ".git").exists():
         return ""
-    found = _told(["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=12"])
+    git = ("git", "-C", str(source))
+    found = _told([*git, "rev-parse", "--short=12", "HEAD"])
+    if found and _told(
+        [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", *_RESULTS]
+    ):
+        found += "-dirty"
     return found if not found or _same(package, source / package.name) else f"{found}-other"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Literal
 
 from ..errors import UsageError
 from .records import ArmFacts, Bench, Cell, Turn
+from .texts import compare_texts, texts_hash
 
 Key = tuple[str, str, int]  # arm, workload, concurrency
 
@@ -51,6 +52,9 @@ class Figure:
             not told which positions were drafted.
         shares: of each stage's seconds in those of all stages.
         peak_memory: bytes.
+        texts: SHA-256 of the first run's answers, by question and turn.
+        same_texts: how many of the answers of the first run are the baseline's, and of how many; None: they need not be
+            (sampled, simulated), or this is the baseline.
     """
 
     arm: str
@@ -72,6 +76,8 @@ class Figure:
     acceptance_at: tuple[float | None, ...]
     shares: dict[str, float] = field(default_factory=dict)
     peak_memory: int | None = None
+    texts: str = ""
+    same_texts: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +112,14 @@ def reckon(bench: Bench) -> Figures:
     """
     counted = _counted(bench)
     baseline = next((arm.name for arm in bench.arms if arm.mode == "ar"), None)
+    same = _same_texts(bench)
     figures = {}
     for arm, workload, concurrency in counted:
         runs = counted[arm, workload, concurrency]
         base = {} if baseline is None else counted.get((baseline, workload, concurrency), {})
-        figures[arm, workload, concurrency] = _figure(runs, base)
+        figures[arm, workload, concurrency] = replace(
+            _figure(runs, base), same_texts=same.get((arm, workload, concurrency))
+        )
     return Figures(
         arms=bench.arms,
         baseline=baseline,
@@ -119,6 +128,13 @@ def reckon(bench: Bench) -> Figures:
         simulated=bool(bench.facts.get("simulated", False)),
         by_key=figures,
     )
+
+
+def _same_texts(bench: Bench) -> dict[Key, tuple[int, int]]:
+    """How many texts are those of plain decoding, where they must be."""
+    if bench.facts.get("settings.sampling") != "greedy" or bench.facts.get("simulated"):
+        return {}
+    return {(of.arm, of.workload, of.concurrency): (of.same, of.of) for of in compare_texts(bench)}
 
 
 def _counted(bench: Bench) -> dict[Key, dict[int, Cell]]:
@@ -178,6 +194,7 @@ def _figure(runs: dict[int, Cell], base: dict[int, Cell]) -> Figure:
         acceptance_at=_acceptance_at(cells),
         shares=_shares(cells),
         peak_memory=max(peaks, default=None),
+        texts=texts_hash(cells[0].turns),
     )
 
 

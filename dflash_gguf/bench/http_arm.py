@@ -39,6 +39,8 @@ class HttpArm:
         process: is ended with the arm.
         steps: tokens in each draft, if the server drafts so many every time (llama-server with `--spec-draft-p-min 0`,
             its default); accept figures of llama-server's answers that ended by themselves follow from it.
+        streams: ask for answers piece by piece. Else their `first` is None, and no time goes into pieces, which is much
+            where a token takes a millisecond.
 
     Raises:
         PeerError: it does not tell its model.
@@ -53,10 +55,14 @@ class HttpArm:
         width: int | str | None = None,
         process: PeerProcess | None = None,
         steps: int | None = None,
+        streams: bool = True,
     ) -> None:
         self._client, self._process, self._steps = client, process, steps
         self._engine = _ENGINES.get(client.owner, "openai")
-        details = {"template": "chat", "url": client.base_url, "model": client.model}
+        self._streams = streams and self._engine != "sglang"
+        how = "streams" if self._streams else "whole answers"
+        details = {"template": "chat", "asked": f"over HTTP, {how}", "model": client.model}
+        details["url"] = client.base_url
         if process is not None:
             details["command"] = " ".join(process.command)
         self.facts = ArmFacts(name, mode, width, self._engine, details)
@@ -73,7 +79,10 @@ class HttpArm:
         self._client.open()
         try:
             before = self._metrics()
-            asking = _Asking(self._client, self._engine, ask, self._steps, time.perf_counter())
+            asking = _Asking(
+                *(self._client, self._engine, ask, self._steps, self._streams),
+                began=time.perf_counter(),
+            )
             turns = asking.all(questions, concurrency)
             counts = counts_between(before, self._metrics())
         except PeerError as error:
@@ -112,6 +121,7 @@ class _Asking:
     engine: str
     ask: Ask
     steps: int | None
+    streams: bool
     began: float
 
     def all(self, questions: tuple[Question, ...], concurrency: int) -> tuple[Turn, ...]:
@@ -148,7 +158,7 @@ class _Asking:
         said = question.opening()
         turns = []
         settings = self.settings(question)
-        ask = self.client.whole if self.engine == "sglang" else self.client.stream
+        ask = self.client.stream if self.streams else self.client.whole
         for number, text in enumerate(question.turns):
             said.append({"role": "user", "content": text})
             answer = ask(said, settings)
@@ -192,6 +202,8 @@ class _Asking:
             settings["chat_template_kwargs"] = {"enable_thinking": ask.think}
         if ask.ignore_end:
             settings["ignore_eos"] = True
+            # of what it draws: each question its own, else all would have one luck
+            settings.setdefault("seed", ask.seed_of(question))
         if self.engine == "openai":
             return settings
         if ask.temperature > 0:

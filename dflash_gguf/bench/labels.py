@@ -66,3 +66,18 @@ def blocks_of(arms: tuple[ArmFacts, ...]) -> tuple[int | str, ...]:
     """Return all blocks: widths ascending, then words such as "auto"."""
     found = {block for arm in arms if (block := block_of(arm)) is not None}
     return tuple(sorted(found, key=lambda block: (isinstance(block, str), str(block).zfill(9))))
+
+
+def as_the_cards(arms: tuple[ArmFacts, ...]) -> tuple[ArmFacts, ...]:
+    """Return arms in the order of the cards' columns: baselines, then block by block, those of one side by side."""
+    blocks = blocks_of(arms)
+
+    def place(arm: ArmFacts) -> tuple[bool, int, bool]:
+        block = block_of(arm)
+        return (
+            arm.mode != "ar",
+            len(blocks) if block is None else blocks.index(block),
+            arm.mode != "mtp",
+        )
+
+    return tuple(sorted(arms, key=place))

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DflashError, UsageError
+from ..fitting import default_context
+from ..gguf_file import GgufFile
+from ..hardware import default_threads
 from ..options import Options
 from ..terminal import say, write
 from . import plots
@@ -20,13 +23,14 @@ from .asked import (
     parse_simulation,
     plan_pair,
 )
+from .document import parse_document
 from .facts import Fact, collect
-from .figures import reckon
+from .figures import Figures, reckon
 from .invariants import Finding, check
 from .labels import column_names
-from .output import check_form, render
+from .output import check_form, render, render_figures
 from .records import Ask, Bench, Question
-from .saved import check_folder, read_bench, save
+from .saved import BENCH, check_folder, read_bench, save
 from .schedule import News, Planned, measure
 from .sweeping import render_sweeps, sweep_pair
 from .workloads import parse_workloads, read_questions, select
@@ -61,7 +65,9 @@ class Wishes:
     seed: int
     base_urls: tuple[str, ...] = ()
     peer_commands: tuple[str, ...] = ()
+    peer_programs: tuple[str, ...] = ()
     peer_model: str | None = None
+    streams: bool = True
 
 
 def measured(
@@ -78,7 +84,7 @@ def measured(
     questions = _questions(wishes, concurrencies)
     pair = None if pair is None else _found(pair)
     arms = [] if pair is None else plan_pair(pair)
-    arms += _planned(wishes, peers)
+    arms += _planned(wishes, peers, pair)
     ask = _ask(wishes)
     made = measure(
         arms,
@@ -158,17 +164,24 @@ def show_bench(
         if not quiet:
             say(f"saved: {folder}")
     write(render(made, form))
-    _draw(made, plot, quiet=quiet)
+    _draw(reckon(made), plot, quiet=quiet)
     return not made.failures and not any(finding.level == "fault" for finding in findings)
 
 
 def shown(folder: Path, form: str, plot: Path | None) -> bool:
-    """Show a saved measurement; return whether no arm failed in it. Raises DflashError for what is none."""
+    """Show a saved measurement, or the figures that `-o json` wrote; return whether no arm failed in it. Raises DflashError for what is none."""
     _check_places(form, None, plot)
-    made = read_bench(folder)
-    write(render(made, form))
-    _draw(made, plot, quiet=False)
+    made, figures = _read(folder)
+    write(render_figures(made, figures, form))
+    _draw(figures, plot, quiet=False)
     return not made.failures
+
+
+def _read(path: Path) -> tuple[Bench, Figures]:
+    if path.is_file() and path.name != BENCH:
+        return parse_document(path.read_text(encoding="utf-8"), str(path))
+    made = read_bench(path)
+    return made, reckon(made)
 
 
 def _check_places(form: str, save_dir: Path | None, plot: Path | None) -> None:
@@ -179,10 +192,10 @@ def _check_places(form: str, save_dir: Path | None, plot: Path | None) -> None:
         plots.check(plot)
 
 
-def _draw(made: Bench, plot: Path | None, *, quiet: bool) -> None:
+def _draw(figures: Figures, plot: Path | None, *, quiet: bool) -> None:
     if plot is None:
         return
-    for path in plots.save_plots(reckon(made), plot):
+    for path in plots.save_plots(figures, plot):
         if not quiet:
             say(f"drawn: {path}")
 
@@ -220,7 +233,7 @@ def _pair(wishes: Wishes, peers: Sequence[Peer] = ()) -> Pair:
         parse_modes(
             wishes.modes,
             draft=wishes.draft is not None,
-            mtp=any(peer.mode == "mtp" for peer in peers),
+            mtp=bool(wishes.peer_programs) or any(peer.mode == "mtp" for peer in peers),
         ),
         parse_blocks(wishes.block),
         Options(context=wishes.context or None, threads=wishes.threads),
@@ -251,12 +264,29 @@ def _peers(wishes: Wishes) -> list[Peer]:
     ]
 
 
-def _planned(wishes: Wishes, peers: Sequence[Peer]) -> list[Planned]:
-    if not peers:
+def _planned(wishes: Wishes, peers: Sequence[Peer], pair: Pair | None) -> list[Planned]:
+    if not peers and not wishes.peer_programs:
         return []
+    from .llama_server import peers_like
     from .peers import plan_peers
 
-    return plan_peers(peers, wishes.peer_model)
+    chosen = list(peers)
+    if pair is None:
+        if wishes.peer_programs:
+            text = f"--peer {wishes.peer_programs[0]}: it stands beside a pair; expected --target"
+            raise UsageError(text)
+        return plan_peers(chosen, wishes.peer_model, streams=wishes.streams)
+    threads = wishes.threads or default_threads()
+    for program in wishes.peer_programs:
+        chosen += peers_like(program, pair, threads=threads)
+    return plan_peers(chosen, wishes.peer_model, context=_context(pair), streams=wishes.streams)
+
+
+def _context(pair: Pair) -> int:
+    """Positions of a request."""
+    with GgufFile(pair.target) as file:
+        trained = file.integer(f"{file.string('general.architecture')}.context_length")
+    return default_context(pair.options, trained)
 
 
 def _ask(wishes: Wishes) -> Ask:

@@ -14,6 +14,7 @@ _RULES = {
     "throughput": "tok/s: output tokens by wall-clock seconds, prompts and waiting included; median of {runs}, "
     "warm-up left out.",
     "speedup": "speed-up: over {baseline} in the same run; median of the runs' ratios.",
+    "block": "block: rows of a verify, the drafted tokens and the one before them; llama-server's --spec-draft-n-max and 1.",
     "bold": "bold: the fastest speculative arm of a row.",
     "pairs": "MTP of n steps stands beside DFlash of block n + 1: both verify n + 1 rows at most.",
     "accept": "accept length: completion tokens by verifications of a turn, mean over turns; a turn without a "
@@ -28,13 +29,20 @@ _RULES = {
     "acceptance_at": "acceptance: accepted of drafted tokens, by position in the block, 1 the first drafted; by "
     "rounds where it is not told which positions were drafted.",
     "shares": "shares: of all stages' seconds together.",
-    "memory": "peak: the most that the arm's process has held since it could begin to count.",
+    "texts": "texts: answers that are the same to the last character; rounding breaks near ties otherwise where a decode has "
+    "other rows, and the text is another one from there on.",
+    "memory": "peak: the most that the arm's process has held since it could begin to count; arms of this engine share "
+    "one, and theirs is of all that are open.",
     "simulated": "simulated: how many drafts are accepted was drawn, not found out; texts are nobody's.",
 }
 
 
 class Notes:
-    """Writes the notes of one measurement's tables."""
+    """Writes the notes of one measurement's tables.
+
+    Attributes:
+        commands: how servers were started, a line for each.
+    """
 
     def __init__(self, bench: Bench, figures: Figures) -> None:
         names = column_names(figures.arms)
@@ -45,6 +53,7 @@ class Notes:
             *prompts,
             *_failures(bench, names),
         )
+        self.commands = _commands(bench.arms, names)
         counts = {figure.runs for figure in figures.by_key.values()}
         some = f"{min(counts)} to {max(counts)} runs"
         alike = f"{min(counts)} run" + ("s" if max(counts) > 1 else "")
@@ -112,6 +121,12 @@ def _engines(arms: tuple[ArmFacts, ...]) -> list[str]:
         if common:
             parts.append(f"{engine} ({', '.join(common)})")
     return [_line("Engines", parts)] if parts else []
+
+
+def _commands(arms: Iterable[ArmFacts], names: Mapping[str, str]) -> tuple[str, ...]:
+    """How servers were started, a line for each."""
+    told = ((names[arm.name], arm.details.get("command")) for arm in arms)
+    return tuple(f"{name}: {command}" for name, command in told if command)
 
 
 def _failures(bench: Bench, names: dict[str, str]) -> list[str]:

@@ -32,20 +32,25 @@ def render(bench: Bench, form: str) -> str:
 
     Raises UsageError for another form, and for cells that no figures can be reckoned from.
     """
+    return render_figures(bench, reckon(bench), form)
+
+
+def render_figures(bench: Bench, figures: Figures, form: str) -> str:
+    """Return figures that have been reckoned already, as `render` does; of `bench` all but the cells is needed."""
     check_form(form)
-    return _FORMS[form](bench, reckon(bench))
+    return _FORMS[form](bench, figures)
 
 
 def _md(bench: Bench, figures: Figures) -> str:
     return "\n".join(md_table(table) for table in all_tables(bench, figures))
 
 
-def md_table(table: Table) -> str:
+def md_table(table: Table, *, heading: str = "##", notes: bool = True) -> str:
     """Return a table as Markdown, its notes below."""
-    lines = [f"## {table.title}", ""]
+    lines = [f"{heading} {table.title}", ""]
     lines += [_md_row(table.header), _md_row(["---"] * len(table.header))]
     lines += [_md_row(row) for row in table.rows]
-    lines += ["", *(f"- {note}" for note in table.notes), ""]
+    lines += ["", *(f"- {note}" for note in table.notes if notes), ""]
     return "\n".join(lines)
 
 
@@ -110,6 +115,8 @@ def _flat(bench: Bench, figures: Figures, figure: Figure) -> dict[str, Any]:
             row[key] = None if known is None else known.median
             row[f"{key}_least"] = None if known is None else known.least
             row[f"{key}_most"] = None if known is None else known.most
+        elif key == "same_texts":
+            row[key] = None if value is None else "{}/{}".format(*value)
         elif key == "acceptance_at":
             row[key] = " ".join("-" if part is None else f"{part:.6f}" for part in value)
         else:

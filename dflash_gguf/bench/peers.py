@@ -12,8 +12,10 @@ from ..errors import UsageError
 from .http_arm import HttpArm
 from .http_client import HttpClient
 from .peer_process import PORT, PeerProcess
-from .records import Arm, ArmFacts, Mode
+from .records import Arm, ArmFacts, Ask, Cell, Mode, Question
 from .schedule import Planned
+
+CONCURRENCY, CONTEXT = "{concurrency}", "{context}"
 
 _PLACED = re.compile(r"(?P<mode>ar|mtp|dflash)(?::(?P<width>\d+|auto))?=(?P<rest>.+)", re.DOTALL)
 _TYPES: dict[str, Mode] = {"draft-dflash": "dflash", "draft-mtp": "mtp"}
@@ -98,34 +100,94 @@ def _option(words: Sequence[str], name: str) -> str | None:
     return found
 
 
-def plan_peers(peers: Sequence[Peer], model: str | None = None) -> list[Planned]:
-    """Return the peers' arms; servers are started, or asked what they are, when their arms are opened.
+def plan_peers(
+    peers: Sequence[Peer], model: str | None = None, *, context: int = 0, streams: bool = True
+) -> list[Planned]:
+    """Return the peers' arms; servers are started, or asked what they are, when their arms are opened or asked.
 
     Args:
         model: a name to ask for, if the servers have several.
+        context: positions of a request, for commands that have a place for those of all ({context}).
+        streams: whether answers are asked for piece by piece.
     """
-    return [_plan(peer, f"peer {number}", model) for number, peer in enumerate(peers, 1)]
+    return [
+        _plan(_Opening(peer, f"peer {number}", model, context, streams))
+        for number, peer in enumerate(peers, 1)
+    ]
 
 
-def _plan(peer: Peer, name: str, model: str | None) -> Planned:
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """A server, and how it is asked; see plan_peers."""
+
+    peer: Peer
+    name: str
+    model: str | None
+    context: int
+    streams: bool
+
+
+def _plan(opening: _Opening) -> Planned:
+    peer = opening.peer
     engine = Path(shlex.split(peer.where)[0]).name if peer.command else "openai"
-    facts = ArmFacts(name, peer.mode, peer.width, engine)
-    return Planned(facts, lambda: _open(peer, name, model))
+    facts = ArmFacts(opening.name, peer.mode, peer.width, engine)
+    if peer.command and (CONCURRENCY in peer.where or CONTEXT in peer.where):
+        return Planned(facts, lambda: SizedArm(opening, facts))
+    return Planned(facts, lambda: _open(opening))
 
 
-def _open(peer: Peer, name: str, model: str | None) -> Arm:
+class SizedArm:
+    """A server that is started for as many requests as are asked at a time, and anew when that number changes.
+
+    So this engine's arm does, and states for requests that nobody makes cost neither time nor memory. `facts` tell
+    what the server says of itself once it was asked.
+    """
+
+    def __init__(self, opening: _Opening, facts: ArmFacts) -> None:
+        self.facts = facts
+        self._opening = opening
+        self._arm: Arm | None = None
+        self._concurrency = 0
+
+    def run(self, questions: tuple[Question, ...], ask: Ask, concurrency: int) -> Cell:
+        """Answer all questions. Raises what starting the server and asking it raise."""
+        if self._arm is None or self._concurrency != concurrency:
+            self.close()
+            peer = self._opening.peer
+            sizes = {CONCURRENCY: concurrency, CONTEXT: concurrency * self._opening.context}
+            where = peer.where
+            for place, value in sizes.items():
+                where = where.replace(place, str(value))
+            self._arm = _open(replace(self._opening, peer=replace(peer, where=where)))
+            self._concurrency = concurrency
+            details = {**self._arm.facts.details, "command": _shown(peer.where)}
+            self.facts = replace(self._arm.facts, details=details)
+        return self._arm.run(questions, ask, concurrency)
+
+    def close(self) -> None:
+        """End the server."""
+        arm, self._arm = self._arm, None
+        if arm is not None:
+            arm.close()
+
+
+def _open(opening: _Opening) -> Arm:
+    peer = opening.peer
     process = PeerProcess(peer.where, wait=_WAIT) if peer.command else None
     try:
-        client = HttpClient(peer.where if process is None else process.base_url, model=model)
+        client = HttpClient(
+            peer.where if process is None else process.base_url, model=opening.model
+        )
         arm = HttpArm(
             client,
-            name=name,
+            name=opening.name,
             mode=peer.mode,
             width=peer.width,
             process=process,
             steps=peer.steps,
+            streams=opening.streams,
         )
-        arm.facts = _without_places(arm.facts)
+        arm.facts = _without_places(arm.facts, peer.where if peer.command else "")
         return arm
     except BaseException:
         if process is not None:
@@ -133,12 +195,21 @@ def _open(peer: Peer, name: str, model: str | None) -> Arm:
         raise
 
 
-def _without_places(facts: ArmFacts) -> ArmFacts:
+def _without_places(facts: ArmFacts, command: str) -> ArmFacts:
     """Leave out where a server is: hosts, ports and folders are nobody else's business."""
     details = {key: value for key, value in facts.details.items() if key != "url"}
-    if "command" in details:
-        words = details["command"].split(" ")
-        details["command"] = " ".join(Path(word).name if "/" in word else word for word in words)
+    if command:
+        details["command"] = _shown(command)
     if "/" in details.get("model", ""):
         details["model"] = Path(details["model"]).name
     return replace(facts, details=details)
+
+
+def _shown(command: str) -> str:
+    """A command as it was given, but for the folders."""
+    return " ".join(map(_without_folders, shlex.split(command)))
+
+
+def _without_folders(word: str) -> str:
+    option, equals, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
+    return option + equals + (Path(value).name if "/" in value else value)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +15,13 @@ from ..errors import DflashError
 from .fields import Misfit, filled
 from .output import render
 from .records import ArmFacts, Bench, Cell, Failure, Turn
+from .texts import texts_hash
 
 T = TypeVar("T")
 
 _FORMAT = "dflash-gguf bench"
 _VERSION = 1
-_BENCH, _TURNS, _TABLES = "bench.json", "turns.jsonl", "tables.md"
+BENCH, _TURNS, _TABLES = "bench.json", "turns.jsonl", "tables.md"
 
 
 def check_folder(folder: Path) -> None:
@@ -91,15 +90,9 @@ def _as_files(bench: Bench) -> dict[str, str]:
         "failures": [asdict(failure) for failure in bench.failures],
     }
     return {
-        _BENCH: json.dumps(document, indent=2, allow_nan=False) + "\n",
+        BENCH: json.dumps(document, indent=2, allow_nan=False) + "\n",
         _TURNS: "".join(json.dumps(turn, allow_nan=False) + "\n" for turn in turns),
     }
-
-
-def texts_hash(turns: Sequence[Turn]) -> str:
-    """Return the SHA-256 of all answers of a cell, by question and turn, whatever order they came in."""
-    answers = sorted((turn.workload, turn.question, turn.turn, turn.text) for turn in turns)
-    return hashlib.sha256(json.dumps(answers).encode()).hexdigest()
 
 
 def read_bench(path: Path) -> Bench:
@@ -107,7 +100,7 @@ def read_bench(path: Path) -> Bench:
 
     Raises DflashError, in one line, for what is no whole measurement of this version; OSError.
     """
-    file = path / _BENCH if path.is_dir() else path
+    file = path / BENCH if path.is_dir() else path
     document = _document(file)
     arms = tuple(_made(ArmFacts, arm, f"{file}: arm") for arm in _list(document, "arms", file))
     turns = _turns(file.with_name(_TURNS))
@@ -115,7 +108,7 @@ def read_bench(path: Path) -> Bench:
     for number, values in enumerate(_list(document, "cells", file)):
         cells.append(_cell(values, turns.pop(number, []), f"{file}: cell {number}"))
     if turns:
-        _fail(f"{file.with_name(_TURNS)}: it has turns of cell {min(turns)}", f"{_BENCH} does not")
+        _fail(f"{file.with_name(_TURNS)}: it has turns of cell {min(turns)}", f"{BENCH} does not")
     failures = tuple(
         _made(Failure, each, f"{file}: failure") for each in _list(document, "failures", file)
     )
@@ -132,9 +125,9 @@ def _document(file: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        _fail(f"{file}: it is no JSON ({error})", f"expected the {_BENCH} of a saved measurement")
+        _fail(f"{file}: it is no JSON ({error})", f"expected the {BENCH} of a saved measurement")
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        _fail(f"{file}: it is no measurement", f"expected the {_BENCH} that bench --save-dir wrote")
+        _fail(f"{file}: it is no measurement", f"expected the {BENCH} that bench --save-dir wrote")
     if document.get("version") != _VERSION:
         found = document.get("version")
         _fail(f"{file}: it has version {found}", f"expected {_VERSION}; measure again")
@@ -171,7 +164,7 @@ def _cell(values: Any, turns: list[Turn], where: str) -> Cell:
     count, texts = kept.pop("turns", None), kept.pop("texts", None)
     if count != len(turns) or texts != texts_hash(turns):
         _fail(
-            f"{where}: {len(turns)} answers in {_TURNS}, other ones than the {count} of {_BENCH}",
+            f"{where}: {len(turns)} answers in {_TURNS}, other ones than the {count} of {BENCH}",
             "the two files belong to different runs or one was cut off",
         )
     return _made(Cell, {**kept, "turns": tuple(turns)}, where)

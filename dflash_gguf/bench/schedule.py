@@ -133,6 +133,8 @@ class _Place:
             text = f"the arm {self.facts.name} is closed; open it first"
             raise DflashError(text)
         cell = self.arm.run(questions, ask, concurrency)
+        # an arm may know what it is only now
+        self.facts = replace(self.arm.facts, name=self.planned.facts.name)
         return replace(cell, arm=self.facts.name, run=run)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .figures import Figure, Figures
-from .labels import block_of, blocks_of, column_names, short_names, titled
+from .labels import as_the_cards, block_of, blocks_of, column_names, short_names, titled
 from .notes import Notes
 from .records import ArmFacts, Bench
 
@@ -32,6 +32,7 @@ def all_tables(bench: Bench, figures: Figures) -> list[Table]:
         *(by_concurrency(figures, notes, block) for block in _shown_blocks(figures)),
         accept_length(figures, notes),
         accept_pairs(figures, notes),
+        same_texts(figures, notes),
         details(figures, notes),
         acceptance(figures, notes),
         shares(figures, notes),
@@ -42,26 +43,27 @@ def all_tables(bench: Bench, figures: Figures) -> list[Table]:
 def throughput(figures: Figures, notes: Notes, concurrency: int) -> Table:
     """Output tok/s and speed-up by workload: "537.7 (2.19x)", the fastest speculative arm of a row bold."""
     names = column_names(figures.arms)
+    arms = as_the_cards(figures.arms)
     rows = []
     for workload in figures.workloads:
-        found = [figures.at(arm.name, workload, concurrency) for arm in figures.arms]
+        found = [figures.at(arm.name, workload, concurrency) for arm in arms]
         cells = [_speed(figure, 1, 2) for figure in found]
         speeds = [_of(figure, lambda f: f.throughput.median) for figure in found]
-        rows.append((workload, *_bold(cells, speeds, [_speculates(arm) for arm in figures.arms])))
+        rows.append((workload, *_bold(cells, speeds, [_speculates(arm) for arm in arms])))
     return Table(
         titled(
             f"Throughput and speed-up, concurrency {concurrency}: output tok/s (speed-up)",
             simulated=figures.simulated,
         ),
-        ("Workload", *(names[arm.name] for arm in figures.arms)),
+        ("Workload", *(names[arm.name] for arm in arms)),
         tuple(rows),
-        notes.of("throughput", "speedup", "bold"),
+        notes.of("throughput", "speedup", "bold", "block"),
     )
 
 
 def by_concurrency(figures: Figures, notes: Notes, block: int | str) -> Table:
     """One block's arms beside the baselines, by workload and concurrency: "808 (4.1x)"."""
-    arms = [arm for arm in figures.arms if block_of(arm) == block or arm.mode == "ar"]
+    arms = [arm for arm in as_the_cards(figures.arms) if block_of(arm) == block or arm.mode == "ar"]
     names = short_names(tuple(arms))
     rows = []
     for workload in figures.workloads:
@@ -85,7 +87,7 @@ def by_concurrency(figures: Figures, notes: Notes, block: int | str) -> Table:
 
 def accept_length(figures: Figures, notes: Notes) -> Table:
     """Mean accept lengths at the lowest concurrency; the highest among arms of one block bold."""
-    arms = [arm for arm in figures.arms if _speculates(arm)]
+    arms = [arm for arm in as_the_cards(figures.arms) if _speculates(arm)]
     names = column_names(figures.arms)
     least = figures.concurrencies[0]
     rows = []
@@ -104,7 +106,7 @@ def accept_length(figures: Figures, notes: Notes) -> Table:
         titled(f"Accept length, concurrency {least}", simulated=figures.simulated),
         ("Workload", *(names[arm.name] for arm in arms)),
         tuple(rows),
-        notes.of("accept", "bold_pairs"),
+        notes.of("accept", "bold_pairs", "block"),
     )
 
 
@@ -141,6 +143,27 @@ def accept_pairs(figures: Figures, notes: Notes) -> Table:
     )
 
 
+def same_texts(figures: Figures, notes: Notes) -> Table:
+    """How many greedy answers are those of the baseline: "31/32"."""
+    arms = [arm for arm in as_the_cards(figures.arms) if arm.name != figures.baseline]
+    names = column_names(figures.arms)
+    rows = []
+    for workload in figures.workloads:
+        for concurrency in figures.concurrencies:
+            found = [figures.at(arm.name, workload, concurrency) for arm in arms]
+            pairs = [None if figure is None else figure.same_texts for figure in found]
+            if any(pairs):
+                cells = (NONE if pair is None else f"{pair[0]}/{pair[1]}" for pair in pairs)
+                rows.append((workload, str(concurrency), *cells))
+    than = "the first arm" if figures.baseline is None else names[figures.baseline]
+    return Table(
+        titled(f"Greedy texts that are those of {than}", simulated=figures.simulated),
+        ("Workload", "Concurrency", *(names[arm.name] for arm in arms)),
+        tuple(rows),
+        notes.of("texts"),
+    )
+
+
 def details(figures: Figures, notes: Notes) -> Table:
     """Every figure that the cards leave out, a row for each arm, workload and concurrency."""
     names = column_names(figures.arms)
@@ -155,7 +178,10 @@ def details(figures: Figures, notes: Notes) -> Table:
     )
     rules = notes.of("throughput", "speedup", "decode", "first", "apart", "acceptance", "memory")
     return Table(
-        titled("Every arm in detail", simulated=figures.simulated), header, tuple(rows), rules
+        titled("Every arm in detail", simulated=figures.simulated),
+        header,
+        tuple(rows),
+        (*rules, *notes.commands),
     )
 
 

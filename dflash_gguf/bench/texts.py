@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .records import ArmFacts, Bench, Cell
+from .records import ArmFacts, Bench, Cell, Turn
 
 _Key = tuple[int, int]  # question, turn
 _EARLY = 0.1  # of a text: where ties alone seldom have it go another way already
@@ -70,6 +72,12 @@ def first_plain(arms: Iterable[ArmFacts]) -> ArmFacts | None:
     """Return the arm that others are compared with: the first of mode "ar", else the first."""
     known = list(arms)
     return next((facts for facts in known if facts.mode == "ar"), known[0] if known else None)
+
+
+def texts_hash(turns: Sequence[Turn]) -> str:
+    """Return the SHA-256 of all answers of a cell, by question and turn, whatever order they came in."""
+    answers = sorted((turn.workload, turn.question, turn.turn, turn.text) for turn in turns)
+    return hashlib.sha256(json.dumps(answers).encode()).hexdigest()
 
 
 def unsteady_texts(cells: Iterable[Cell]) -> Iterator[tuple[str, str, int, int]]:

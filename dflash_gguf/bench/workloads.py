@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,23 @@ _ROLES = ("system", "user", "assistant")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload as it is asked for: its name and, where one is given, its file."""
+    """A workload as it is asked for: its name, its file where one is given, and the kind of questions that are wanted.
+
+    `label` is what tables call it.
+    """
 
     name: str
     path: Path | None = None
+    kind: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name and kind."""
+        return f"{self.name}:{self.kind}" if self.kind else self.name
 
 
 def parse_workloads(given: Iterable[str]) -> tuple[Workload, ...]:
-    """Read `NAME` and `NAME=FILE`, several of them with commas between.
+    """Read `NAME` and `NAME=FILE`, several of them with commas between; `NAME:KIND` for one kind of its questions.
 
     Raises UsageError for a name that is neither known nor given a file, and for one that stands there twice.
     """
@@ -43,7 +52,7 @@ def parse_workloads(given: Iterable[str]) -> tuple[Workload, ...]:
     if not found:
         text = f"no workload is given; expected some of {_known()}, or NAME=FILE"
         raise UsageError(text)
-    names = [workload.name for workload in found]
+    names = [workload.label for workload in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         text = (
@@ -54,12 +63,26 @@ def parse_workloads(given: Iterable[str]) -> tuple[Workload, ...]:
 
 
 def read_questions(workload: Workload, *, target: Path | None = None) -> tuple[Question, ...]:
-    """Return all questions of a workload, in its own order.
+    """Return all questions of a workload, in its own order, or all of the kind that is wanted.
 
     `target` is where `tiny` is looked for if it has no file: prompts.jsonl beside it.
-    Raises UsageError for a file that is not there or has no questions in it, naming line and field, and where
-    `datasets` is not installed; DflashError for a set that the Hub does not give.
+    Raises UsageError for a file that is not there or has no questions in it, naming line and field, for a kind that
+    it has no questions of, and where `datasets` is not installed; DflashError for a set that the Hub does not give.
     """
+    questions = _all(workload, target)
+    if not workload.kind:
+        return questions
+    found = [
+        replace(each, workload=workload.label) for each in questions if each.kind == workload.kind
+    ]
+    if not found:
+        kinds = ", ".join(sorted({each.kind for each in questions} - {""})) or "none"
+        text = f"{workload.label}: it has no questions of that kind; expected one of its kinds: {kinds}"
+        raise UsageError(text)
+    return tuple(found)
+
+
+def _all(workload: Workload, target: Path | None) -> tuple[Question, ...]:
     name, path = workload.name, workload.path
     if name == "tiny" and path is None:
         path = _beside(target)
@@ -102,16 +125,17 @@ def _known() -> str:
 
 
 def _parse(text: str) -> Workload:
-    name, equals, file = text.partition("=")
+    label, equals, file = text.partition("=")
+    name, colon, kind = label.partition(":")
+    if not name or bool(kind) != bool(colon) or bool(file) != bool(equals):
+        problem = f"the workload {text!r}: expected NAME=FILE, NAME or NAME:KIND"
+        raise UsageError(problem)
     if equals:
-        if not name or not file:
-            problem = f"the workload {text!r}: expected NAME=FILE"
-            raise UsageError(problem)
-        return Workload(name, Path(file))
+        return Workload(name, Path(file), kind)
     if name not in FORMS and name not in OWN:
         problem = f"the workload {name!r} is unknown; expected {_known()}, or {name}=FILE"
         raise UsageError(problem)
-    return Workload(name)
+    return Workload(name, kind=kind)
 
 
 def _beside(target: Path | None) -> Path:

@@ -89,7 +89,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="gsm8k, math500, humaneval, mbpp, mt-bench, alpaca, builtin, tiny, or NAME=FILE.jsonl, with commas "
-            "between or given again. Public sets come through `datasets` unless they have a file.",
+            "between or given again; NAME:KIND asks one kind of its questions. Public sets come through `datasets` unless they have a file.",
             show_default="builtin",
             rich_help_panel=_ASKED,
         ),
@@ -171,16 +171,35 @@ def bench(
             rich_help_panel=_PEERS,
         ),
     ] = None,
-    peer_cmd: Annotated[
+    peer: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COMMAND",
-            help="Start such a server and end it; {port} in it becomes its port. Of llama-server the column is read "
-            "from --spec-type and --spec-draft-n-max.",
+            metavar="PROGRAM",
+            help="A llama-server, by name or path, to start beside each of our arms: plain, and with as many drafts "
+            "as our blocks have.",
             show_default=False,
             rich_help_panel=_PEERS,
         ),
     ] = None,
+    peer_cmd: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Start any server and end it; {port} in it becomes its port, {concurrency} the requests at a time "
+            "and {context} the context of them all. Of llama-server the column is read from --spec-type and "
+            "--spec-draft-n-max.",
+            show_default=False,
+            rich_help_panel=_PEERS,
+        ),
+    ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Ask servers for answers piece by piece, or whole: pieces tell the first token's time, and cost some.",
+            rich_help_panel=_PEERS,
+        ),
+    ] = True,
     peer_model: Annotated[
         str | None,
         typer.Option(
@@ -219,8 +238,8 @@ def bench(
     show: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR",
-            help="Measure nothing, show a run that --save-dir kept.",
+            metavar="PATH",
+            help="Measure nothing, show a run that --save-dir kept or a file that -o json wrote.",
             show_default=False,
             rich_help_panel=_OUTPUT,
         ),
@@ -242,6 +261,8 @@ def bench(
     Examples: dflash-gguf bench -m target.gguf -md draft.gguf --workload builtin --block 4,8,16,auto
 
     dflash-gguf bench -m target.gguf -md draft.gguf --concurrency 1,8,32 --save-dir runs --plot plots
+
+    dflash-gguf bench -m target.gguf -md draft.gguf --block 4,8,16 --concurrency 1,8,32 --peer llama-server
 
     dflash-gguf bench -m target.gguf -md draft.gguf --peer-cmd "llama-server -m target.gguf --port {port}"
 
@@ -274,7 +295,9 @@ def bench(
             seed=seed,
             base_urls=tuple(base_url or []),
             peer_commands=tuple(peer_cmd or []),
+            peer_programs=tuple(peer or []),
             peer_model=peer_model,
+            streams=stream,
         )
         if sweep:
             swept(wishes, output)

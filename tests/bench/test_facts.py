@@ -108,6 +108,22 @@ def test_a_revision_is_told_while_the_source_is_what_runs(source: Path) -> None:
     assert facts.revision() == _git(source, "rev-parse", "--short=12", "HEAD") + "-other"
 
 
+def test_what_measurements_write_is_no_change(source: Path) -> None:
+    results = [source / "BENCHMARKS.md", source / "benchmarks" / "runs" / "tiny.json"]
+    results[1].parent.mkdir(parents=True)
+    for path in results:
+        path.write_text("before")
+    (source / "benchmarks" / "peers.py").write_text("before")
+    _git(source, "add", ".")
+    _git(source, "commit", "-qm", "results")
+    for path in results:
+        path.write_text("after")
+    head = _git(source, "rev-parse", "--short=12", "HEAD")
+    assert facts.revision() == head
+    (source / "benchmarks" / "peers.py").write_text("after")
+    assert facts.revision() == f"{head}-dirty"
+
+
 def test_a_revision_that_pip_noted_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     noted = {
         "url": "https://x.invalid/y",

@@ -82,8 +82,10 @@ def test_hosts_and_folders_are_left_out() -> None:
         "model": "/home/me/t.gguf",
         "template": "chat",
     }
-    kept = _without_places(ArmFacts("p", "ar", None, "llama-server", details)).details
+    facts = ArmFacts("p", "ar", None, "llama-server", details)
+    given = "/usr/bin/env -m '/home/m e/t.gguf' --port {port} --draft=/home/d.gguf"
+    kept = _without_places(facts, given).details
     assert kept["template"] == "chat"
     assert kept["model"] == "t.gguf"
-    assert kept["command"].endswith("-m t.gguf --port 5")
+    assert kept["command"] == "env -m t.gguf --port {port} --draft=d.gguf"
     assert not any("/" in value or "somewhere" in value for value in kept.values())

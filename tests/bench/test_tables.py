@@ -196,3 +196,21 @@ def test_simulated_stands_in_every_title_and_only_then() -> None:
         assert any(note.startswith("simulated:") for note in table.notes)
     for table in all_tables(made, reckon(made)):
         assert "simulated" not in table.title
+
+
+def test_arms_of_one_block_stand_side_by_side() -> None:
+    server = [
+        ArmFacts("s", "ar", None, "llama-server", {"command": "llama-server --port {port}"}),
+        ArmFacts("s 4", "dflash", 4, "llama-server"),
+        ArmFacts("s 8", "dflash", 8, "llama-server"),
+    ]
+    arms = (WIDE8, WIDE4, AUTO, BASE, *server)
+    made = bench(*(cell(arm, 1, 50.0) for arm in arms), arms=arms)
+    table = _table(made, "Throughput")
+    assert table.header[1:] == (
+        *("Baseline (dflash-gguf)", "Baseline (llama-server)"),
+        *("DFlash block=4 (dflash-gguf)", "DFlash block=4 (llama-server)"),
+        *("DFlash block=8 (dflash-gguf)", "DFlash block=8 (llama-server)"),
+        "DFlash block=auto (dflash-gguf)",
+    )
+    assert "Baseline (llama-server): llama-server --port {port}" in _table(made, "Every arm").notes

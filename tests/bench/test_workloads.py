@@ -46,6 +46,8 @@ def questions(count: int) -> list[Question]:
         (["gsm8k, tiny", "mt-bench"], [Workload(n) for n in ("gsm8k", "tiny", "mt-bench")]),
         (["gsm8k=a b.jsonl,builtin"], [Workload("gsm8k", Path("a b.jsonl")), Workload("builtin")]),
         (["mine=x=y.jsonl"], [Workload("mine", Path("x=y.jsonl"))]),
+        (["tiny:qa,tiny:code"], [Workload("tiny", kind="qa"), Workload("tiny", kind="code")]),
+        (["mine:a=x.jsonl"], [Workload("mine", Path("x.jsonl"), "a")]),
     ],
 )
 def test_workloads_are_read_from_the_command_line(
@@ -62,6 +64,9 @@ def test_workloads_are_read_from_the_command_line(
         (["gsm9k"], "'gsm9k' is unknown; expected gsm8k, .*tiny, or gsm9k=FILE"),
         (["mine="], "expected NAME=FILE"),
         (["=a.jsonl"], "expected NAME=FILE"),
+        (["tiny:"], "expected .*NAME:KIND"),
+        ([":code"], "expected .*NAME:KIND"),
+        (["tiny:qa", "tiny:qa"], "tiny:qa is given twice"),
         (["tiny", "tiny=a.jsonl"], "tiny is given twice"),
     ],
 )
@@ -280,3 +285,18 @@ def test_the_hash_tells_everything_apart() -> None:
         )
     ]
     assert len(set(hashes)) == len(hashes)
+
+
+def test_one_kind_of_a_workloads_questions() -> None:
+    target = ROOT / "target.gguf"
+    (whole,) = parse_workloads(["tiny"])
+    every = read_questions(whole, target=target)
+    (code,) = parse_workloads(["tiny:code"])
+    found = read_questions(code, target=target)
+    assert {question.workload for question in found} == {"tiny:code"}
+    assert [question.number for question in found] == [
+        question.number for question in every if question.kind == "code"
+    ]
+    (other,) = parse_workloads(["tiny:poems"])
+    with pytest.raises(UsageError, match=r"tiny:poems: .* kinds: arithmetic, code, qa"):
+        read_questions(other, target=target)
