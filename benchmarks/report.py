@@ -27,12 +27,14 @@ from sections import SECTIONS, SERVER, Section, Step
 
 from dflash_gguf.bench.facts import machine, revision, versions
 from dflash_gguf.bench.output import md_table
+from dflash_gguf.hardware import default_threads
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "benchmarks" / "runs"
 REPORT = ROOT / "BENCHMARKS.md"
 DEMO = ROOT / "build" / "demo"
 
+_SAID = ("Machine: ", "Versions: ")  # notes whose facts stand above a section
 _INTRO = """\
 # Benchmarks
 
@@ -70,7 +72,8 @@ def measure(section: Section, server: str) -> SectionRun:
                 f"{about['machine.cores']} cores",
                 str(about["machine.memory"]),
                 str(about["machine.os"]),
-                f"devices: {about['machine.devices']}",
+                f"devices {about['machine.devices']}",
+                f"threads {default_threads()}",
             )
         ),
         versions=f"dflash-gguf {known['version']}, llama.cpp {known['llama.cpp']}, Python {known['python']}",
@@ -134,9 +137,10 @@ def _section(section: Section, run: SectionRun) -> Iterator[str]:
     for step, found in zip(section.steps, run.steps, strict=True):
         yield f"    {found.command}\n"
         tables = step.tables(found.lines)
-        # the same lines stand under every table of a command
+        # the same lines stand under every table of a command, and some of them above
         notes = dict.fromkeys(note for table in tables for note in table.notes)
-        yield from (md_table(table, heading="###", notes=False) for table in tables)
+        notes = {note: None for note in notes if not note.startswith(_SAID)}
+        yield from (md_table(table, heading="###", notes=False).rstrip() + "\n" for table in tables)
         if notes:
             yield "\n".join(f"- {note}" for note in notes) + "\n"
 

@@ -68,7 +68,8 @@ def machine() -> dict[str, Fact]:
         "machine.cpu": _cpu(),
         "machine.cores": hardware.default_threads(),
         "machine.memory": _size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), 1 << 30),
-        "machine.os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        # what a distribution or a host adds to the kernel's version is left out
+        "machine.os": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
         "machine.devices": "; ".join(
             device.name if device.kind == "CPU" else f"{device.name} {device.description}"
             for device in found
