@@ -7,26 +7,16 @@ comes of it is marked as simulated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ._native import core
 from .errors import UsageError
+from .survival_curves import GSM8K, MTP, SURVIVAL
 
 if TYPE_CHECKING:
     from . import _core
-
-GSM8K = "qwen3.5-27b-gsm8k"
-
-# by name: the probability that drafted positions 0..i are all accepted
-SURVIVAL: dict[str, tuple[float, ...]] = {
-    # z-lab/dflash issue 52: Qwen3.5-27B and its drafter on GSM8K, 15 drafts of a block of 16
-    GSM8K: (
-        *(0.904, 0.800, 0.729, 0.639, 0.539, 0.475, 0.400, 0.361),
-        *(0.336, 0.304, 0.282, 0.275, 0.246, 0.211, 0.171),
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +54,18 @@ class Simulation:
             text = f"there is no survival curve '{self.survival}'; expected one of {', '.join(SURVIVAL)}"
             raise UsageError(text)
         return SURVIVAL[self.survival]
+
+    def of_mtp(self) -> Simulation:
+        """Return what MTP's steps draw from beside this: the curve of the same source, else this one."""
+        name = f"{self.survival}{MTP}" if isinstance(self.survival, str) else ""
+        return replace(self, survival=name) if name in SURVIVAL else self
+
+    @property
+    def label(self) -> str:
+        """The curve's name, or its values."""
+        if isinstance(self.survival, str):
+            return self.survival
+        return ",".join(f"{value:g}" for value in self.survival)
 
     def around(self, drafter: _core.Drafter) -> _core.Drafter:
         """Return a drafter that does the work of this one."""

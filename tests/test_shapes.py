@@ -51,6 +51,11 @@ def test_real_shapes_have_their_known_sizes() -> None:
     assert round(counts["Qwen3.5-9B"] / 1e9, 2) == 8.95
     assert 0.7e9 < counts["Qwen3.5-0.8B"] < 0.8e9
     assert 4.0e9 < counts["Qwen3.5-4B"] < 4.3e9
+    extra = plan_target(replace(SHAPES["Qwen3.5-9B"], mtp=True), kind, Path("x"), Noise(0))[1]
+    # a layer with attention and, before it, a matrix of two hidden states
+    assert parameters(extra) - counts["Qwen3.5-9B"] == sum(
+        (4096 * (8192 + 2 * 1024) + 4096 * 4096, 3 * 4096 * 12288, 2 * 4096 * 4096, 5 * 4096 + 512)
+    )
     for shape in SHAPES.values():
         parse_config(_config(shape), shape.name)
     # of z-lab's drafters
@@ -226,3 +231,6 @@ def test_the_command_writes_both_files(tmp_path: Path, monkeypatch: pytest.Monke
     done = CliRunner().invoke(app, arguments)
     assert "kept: it is the same" in done.output
     assert (tmp_path / "mini-shape-draft-Q8_0.gguf").is_file()
+    done = CliRunner().invoke(app, [*arguments, "--mtp"])
+    assert "mini-shape-mtp-Q8_0.gguf  Q8_0  " in done.output
+    assert (tmp_path / "mini-shape-mtp-draft-Q8_0.gguf").is_file()

@@ -12,7 +12,7 @@ import dflash_gguf
 from dflash_gguf import Sequence, Simulation, Stats, UsageError
 from dflash_gguf.draft_file import cache_folder
 from dflash_gguf.shapes import write_shape
-from dflash_gguf.simulation import GSM8K, SURVIVAL
+from dflash_gguf.survival_curves import GSM8K, SURVIVAL, curve_of_lengths
 
 from .support.random_pairs import Pair
 from .support.shapes import MINI
@@ -101,6 +101,50 @@ def test_the_built_in_curve_gives_its_known_lengths() -> None:
     assert curve == SURVIVAL[GSM8K]
     lengths = [round(1 + sum(curve[: rows - 1]), 1) for rows in (4, 8, 12, 16)]
     assert lengths == [3.4, 5.5, 6.8, 7.7]
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        # the accept length tables of the model cards, by rows of a verify
+        ("gsm8k", {4: 3.452, 8: 5.400, 16: 6.949}),
+        ("gsm8k-mtp", {4: 3.464, 8: 5.276, 16: 6.388}),
+        ("math500", {4: 3.555, 8: 5.757, 16: 7.721}),
+        ("math500-mtp", {4: 3.541, 8: 5.466, 16: 6.728}),
+        ("humaneval", {4: 3.571, 8: 5.798, 16: 7.927}),
+        ("humaneval-mtp", {4: 3.493, 8: 5.326, 16: 6.399}),
+        ("mbpp", {4: 3.454, 8: 5.376, 16: 6.820}),
+        ("mbpp-mtp", {4: 3.338, 8: 4.790, 16: 5.508}),
+        ("mt-bench", {4: 3.193, 8: 4.606, 16: 5.716}),
+        ("mt-bench-mtp", {4: 3.229, 8: 4.551, 16: 5.438}),
+        ("alpaca", {8: 4.35, 16: 5.10}),
+        ("alpaca-mtp", {8: 4.38, 16: 5.03}),
+    ],
+)
+def test_the_cards_curves_have_the_cards_accept_lengths(
+    name: str, lengths: dict[int, float]
+) -> None:
+    curve = Simulation(f"qwen3.5-9b-{name}").curve()
+    assert len(curve) == 15
+    for rows, length in lengths.items():
+        assert 1 + sum(curve[: rows - 1]) == pytest.approx(length, abs=1e-6)
+
+
+def test_lengths_that_no_curve_has_are_refused() -> None:
+    assert curve_of_lengths((3,), (1.0,)) == pytest.approx((0.0, 0.0))
+    assert curve_of_lengths((3, 4), (3.0, 4.0)) == pytest.approx((1.0, 1.0, 1.0))
+    for lengths in ((4.1, 5.0), (3.0, 2.9), (1.0, 1.5)):
+        with pytest.raises(ValueError, match="accept lengths"):
+            curve_of_lengths((4, 8), lengths)
+
+
+def test_mtp_draws_from_the_curve_of_the_same_source() -> None:
+    beside = Simulation("qwen3.5-9b-mbpp", seed=7).of_mtp()
+    assert (beside.survival, beside.seed) == ("qwen3.5-9b-mbpp-mtp", 7)
+    for other in (Simulation(), Simulation([0.5, 0.25])):
+        assert other.of_mtp() is other
+    assert Simulation([0.5, 0.25]).label == "0.5,0.25"
+    assert beside.label == beside.survival
 
 
 @pytest.mark.parametrize(

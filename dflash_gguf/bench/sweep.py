@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from .._native import core
 from ..errors import ResourceError, UsageError
-from ..simulation import SURVIVAL
+from ..survival_curves import OF_DRAFTERS
 
 if TYPE_CHECKING:
     from ..engine import Engine, Parts
@@ -208,7 +208,7 @@ def best_widths(
     sweep: Sweep,
     *,
     acceptances: Sequence[float] = ACCEPTANCES,
-    curves: Mapping[str, Sequence[float]] = SURVIVAL,
+    curves: Mapping[str, Sequence[float]] = OF_DRAFTERS,
 ) -> list[Best]:
     """Return the best width by acceptance rate and by survival curve, in the order given."""
     found = [best_width(sweep, f"{rate:.2f}", partial(geometric, rate)) for rate in acceptances]

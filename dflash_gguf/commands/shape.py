@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,12 @@ def shape(
             show_default="it borrows the target's whole head",
         ),
     ] = None,
+    mtp: Annotated[
+        bool,
+        typer.Option(
+            "--mtp", help="Give the target its next-token layer, which other engines draft with."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the weights.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     threads: Annotated[
@@ -43,7 +50,7 @@ def shape(
 
     with progress_bar("writing", quiet=quiet) as move:
         pair = write_shape(
-            find_shape(name),
+            replace(find_shape(name), mtp=mtp),
             outdir,
             outtype=outtype,
             draft_outtype=draft_outtype,

@@ -41,6 +41,7 @@ class Shape:
         vocab: tokens, padding included.
         first_special: the id of `<|endoftext|>`, after which the others stand in Qwen's order.
         tied: the embeddings are the output head.
+        mtp: with a next-token layer behind the others, as llama.cpp's converter writes the checkpoints' one (`mtp.*`).
     """
 
     name: str
@@ -64,6 +65,12 @@ class Shape:
     context: int = 262_144
     vocab: int = 248_320
     first_special: int = 248_044
+    mtp: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """Layers in the file, next-token layers included."""
+        return self.layers + int(self.mtp)
 
     @property
     def mask(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .._native import core
-from ..convert.fields import Field, f32, i32_array, string, u32
+from ..convert.fields import Field, boolean_array, f32, i32_array, string, u32
 from ..convert.output import Output
 from ..convert.tensors import DraftTensor, llama_order
 from ..convert.types import OutputType
@@ -37,7 +37,7 @@ def parameters(tensors: Sequence[DraftTensor]) -> int:
 
 def _settings(shape: Shape) -> dict[str, Field]:
     keys = {
-        "block_count": u32(shape.layers),
+        "block_count": u32(shape.blocks),
         "context_length": u32(shape.context),
         "embedding_length": u32(shape.hidden),
         "feed_forward_length": u32(shape.ffn),
@@ -55,7 +55,12 @@ def _settings(shape: Shape) -> dict[str, Field]:
         "ssm.time_step_rank": u32(shape.value_heads),
         "ssm.inner_size": u32(shape.value_heads * shape.delta_dim),
         "full_attention_interval": u32(shape.interval),
+        "attention.recurrent_layers": boolean_array(
+            [not _attends(shape, index) for index in range(shape.blocks)]
+        ),
     }
+    if shape.mtp:
+        keys["nextn_predict_layers"] = u32(1)
     named = {f"{ARCHITECTURE}.{key}": field for key, field in keys.items()}
     return {"general.architecture": string(ARCHITECTURE), **named}
 
@@ -69,18 +74,32 @@ def _shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
     }
     if not shape.tied:
         shapes["output.weight"] = (hidden, shape.vocab)
-    for index in range(shape.layers):
-        attends = (index + 1) % shape.interval == 0
+    for index in range(shape.blocks):
         layer = {
             "attn_norm.weight": (hidden,),
             "post_attention_norm.weight": (hidden,),
             "ffn_gate.weight": (hidden, shape.ffn),
             "ffn_up.weight": (hidden, shape.ffn),
             "ffn_down.weight": (shape.ffn, hidden),
-            **(_attention(shape) if attends else _delta_net(shape)),
+            **(_attention(shape) if _attends(shape, index) else _delta_net(shape)),
+            **(_next_token(shape) if index >= shape.layers else {}),
         }
         shapes |= {f"blk.{index}.{name}": size for name, size in layer.items()}
     return shapes
+
+
+def _attends(shape: Shape, index: int) -> bool:
+    return index >= shape.layers or (index + 1) % shape.interval == 0
+
+
+def _next_token(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """What a next-token layer has before its attention and behind it; embeddings and head are the target's."""
+    return {
+        "nextn.eh_proj.weight": (2 * shape.hidden, shape.hidden),
+        "nextn.enorm.weight": (shape.hidden,),
+        "nextn.hnorm.weight": (shape.hidden,),
+        "nextn.shared_head_norm.weight": (shape.hidden,),
+    }
 
 
 def _attention(shape: Shape) -> dict[str, tuple[int, ...]]:
@@ -122,7 +141,7 @@ def _types(shape: Shape, kind: OutputType, tensors: Sequence[DraftTensor]) -> li
         kind.file_type,
         n_embd=shape.hidden,
         n_ff=shape.ffn,
-        n_layer=shape.layers,
+        n_layer=shape.blocks,
         n_head=shape.heads,
         n_head_kv=shape.kv_heads,
         head_dim=shape.head_dim,

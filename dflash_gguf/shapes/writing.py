@@ -53,7 +53,7 @@ def write_shape(
     Args:
         shape: one of SHAPES, or one's own.
         outdir: folder of the files, made if needed: `<name>-shape-<TYPE>.gguf` and
-            `<name>-shape-draft-<TYPE>.gguf`, or `-draft-<draft_vocab>-<TYPE>`.
+            `<name>-shape-draft-<TYPE>.gguf`, or `-draft-<draft_vocab>-<TYPE>`; with `-shape-mtp` if there is that layer.
         outtype: name from `convert.OUTPUT_TYPES`, of both.
         draft_outtype: another one for the drafter.
         draft_vocab: give the drafter a head of its own for that many tokens, as `convert` does.
@@ -72,8 +72,9 @@ def write_shape(
         raise UsageError(text)
     folder = Path(outdir)
     trimmed = "" if draft_vocab is None else f"-{draft_vocab}"
-    target_path = folder / f"{shape.name}-shape-{kind.label}.gguf"
-    draft_path = folder / f"{shape.name}-shape-draft{trimmed}-{draft_kind.label}.gguf"
+    stem = f"{shape.name}-shape{'-mtp' if shape.mtp else ''}"
+    target_path = folder / f"{stem}-{kind.label}.gguf"
+    draft_path = folder / f"{stem}-draft{trimmed}-{draft_kind.label}.gguf"
     output, tensors = plan_target(shape, kind, target_path, Noise(seed))
     output = _named(output, tensors, f"{shape.name} shape", kind, _mark(shape, kind, seed))
     kept = _is_there(output)

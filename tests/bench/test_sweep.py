@@ -25,7 +25,7 @@ from dflash_gguf.bench.sweep import (
     surviving,
 )
 from dflash_gguf.errors import ResourceError
-from dflash_gguf.simulation import SURVIVAL
+from dflash_gguf.survival_curves import OF_DRAFTERS
 
 from ..support.random_pairs import Pair, make_pair
 
@@ -207,7 +207,7 @@ def test_tables_have_every_width_and_acceptance() -> None:
     found = best_widths(MADE)
     assert [best.of for best in found] == [
         *("0.50", "0.55", "0.60", "0.65", "0.70", "0.75", "0.80", "0.85", "0.90", "0.95"),
-        *SURVIVAL,
+        *OF_DRAFTERS,
     ]
     lengths = [best.width for best in found[:10]]
     assert lengths == sorted(lengths)  # the more is accepted, the wider
