@@ -19,6 +19,7 @@ from .commands.recipe import recipe
 from .commands.run import run
 from .commands.shape import shape
 from .errors import NOT_INSTALLED, DflashError
+from .terminal import drop_stdout
 
 app = typer.Typer(
     name="dflash-gguf",
@@ -65,8 +66,7 @@ def main() -> None:
             raise
         _fail(error, NOT_INSTALLED, 1)
     except BrokenPipeError:
-        # the reader has gone; keep Python from complaining once more at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
         sys.exit(1)
     except MemoryError as error:
         _fail(error, "out of memory; give a smaller context (-c) or a smaller model", 4)

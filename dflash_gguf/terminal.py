@@ -30,6 +30,20 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
+def drop_stdout() -> None:
+    """Throw away what stdout still holds, as its reader has gone: Python would complain once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def no_reader_needed() -> Iterator[None]:
+    """Do something whose output may have lost its reader, without an error."""
+    try:
+        yield
+    except BrokenPipeError:
+        drop_stdout()
+
+
 def error_console() -> Console:
     """Return a rich console on stderr; NO_COLOR is honoured."""
     from rich.console import Console

@@ -9,9 +9,12 @@ from typing import Any
 from ..errors import DflashError
 from .fields import Misfit, filled
 from .figures import Figure, Figures
+from .invariants import Finding
 from .records import ArmFacts, Bench, Failure
 
 _PARTS = ("simulated", "facts", "prompts", "baseline", "arms", "figures", "failures")
+# what documents of older versions lack
+_LATER = ("state", "lacks", "findings")
 
 
 def read_document(document: Any, where: str) -> tuple[Bench, Figures]:
@@ -23,13 +26,15 @@ def read_document(document: Any, where: str) -> tuple[Bench, Figures]:
 
     Raises DflashError, in one line, for anything else than what `-o json` writes.
     """
-    if not isinstance(document, dict) or set(document) != set(_PARTS):
+    if not isinstance(document, dict) or set(document) - set(_LATER) != set(_PARTS):
         found = sorted(document) if isinstance(document, dict) else type(document).__name__
         text = f"{where}: it holds {found}; expected what bench -o json writes: {', '.join(_PARTS)}"
         raise DflashError(text)
     try:
         bench = _bench(document)
         figures = [filled(Figure, each) for each in document["figures"]]
+        told = document.get("findings")
+        findings = None if told is None else tuple(filled(Finding, each) for each in told)
         if not figures:
             text = "there are no figures"
             raise Misfit(text)
@@ -43,6 +48,8 @@ def read_document(document: Any, where: str) -> tuple[Bench, Figures]:
         concurrencies=tuple(sorted({each.concurrency for each in figures})),
         simulated=bool(document["simulated"]),
         by_key={(each.arm, each.workload, each.concurrency): each for each in figures},
+        findings=findings,
+        lacks=str(document.get("lacks", "")),
     )
 
 
@@ -50,7 +57,14 @@ def _bench(document: dict[str, Any]) -> Bench:
     arms = tuple(filled(ArmFacts, arm) for arm in document["arms"])
     failures = tuple(filled(Failure, each) for each in document["failures"])
     empty = filled(
-        Bench, {"facts": document["facts"], "prompts": document["prompts"], "arms": (), "cells": ()}
+        Bench,
+        {
+            "facts": document["facts"],
+            "prompts": document["prompts"],
+            "arms": (),
+            "cells": (),
+            "state": document.get("state", "complete"),
+        },
     )
     return replace(empty, arms=arms, failures=failures)
 

@@ -19,9 +19,7 @@ from ..prompt import Prompt
 from ..sampling import Sampling
 from ..simulation import Simulation
 from .peak_memory import forget_peak, peak_memory
-from .records import ArmFacts, Ask, Cell, Question, Turn, check_asked
-
-STAGES = ("prefill", "draft", "verify", "inject", "rollback")
+from .records import STAGES, ArmFacts, Ask, Cell, Question, Turn, check_asked
 
 
 class EngineArm:
@@ -91,7 +89,7 @@ class EngineArm:
         finally:
             asking.end()
         after = engine.times()
-        shares = {stage: after[stage] - before[stage] for stage in STAGES}
+        shares = {stage: after[stage] - before[stage] for stage in STAGES if stage != "host"}
         shares["host"] = seconds - sum(shares.values())
         return Cell(
             arm=self.facts.name,

@@ -9,6 +9,9 @@ from statistics import fmean, median
 from typing import Literal
 
 from ..errors import UsageError
+from .invariants import Finding, check
+from .labels import column_names
+from .lacks import lacks
 from .records import ArmFacts, Bench, Cell, Turn
 from .texts import compare_texts, texts_hash
 
@@ -90,6 +93,8 @@ class Figures:
         workloads: in the order they were measured in.
         concurrencies: ascending.
         simulated: acceptance was drawn, so that texts and accept lengths say nothing of the models.
+        findings: what does not hold of it, faults first; None: not checked.
+        lacks: a line of what was planned and not measured; empty if nothing.
     """
 
     arms: tuple[ArmFacts, ...]
@@ -98,6 +103,8 @@ class Figures:
     concurrencies: tuple[int, ...]
     simulated: bool
     by_key: dict[Key, Figure]
+    findings: tuple[Finding, ...] | None = None
+    lacks: str = ""
 
     def at(self, arm: str, workload: str, concurrency: int) -> Figure | None:
         """Return one arm's figure; None if that was not measured."""
@@ -127,6 +134,8 @@ def reckon(bench: Bench) -> Figures:
         concurrencies=tuple(sorted({concurrency for _, _, concurrency in counted})),
         simulated=bool(bench.facts.get("simulated", False)),
         by_key=figures,
+        findings=None if bench.ask is None else tuple(check(bench)),
+        lacks=lacks(bench, column_names(bench.arms)),
     )
 
 

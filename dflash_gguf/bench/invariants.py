@@ -12,11 +12,10 @@ from itertools import pairwise
 from typing import Literal
 
 from .loops import loop
-from .records import ArmFacts, Ask, Bench, Cell, Turn
+from .records import STAGES, ArmFacts, Ask, Bench, Cell, Turn
 from .texts import compare_texts, unsteady_texts
 
 OURS = "dflash-gguf"
-STAGES = ("prefill", "draft", "verify", "inject", "rollback", "host")
 _SLACK = 0.01  # of a total
 _TICK = 1e-6  # seconds that times may be off for being rounded
 _UNFINISHED = ("cancelled", "error")
@@ -44,32 +43,32 @@ class Finding:
     question: int | None = None
     turn: int | None = None
 
+    def place(self) -> str:
+        """Return where it is, as parts of a line, each behind a comma."""
+        parts = (
+            ("", self.workload),
+            ("concurrency ", self.concurrency),
+            ("run ", self.run),
+            ("question ", self.question),
+            ("turn ", self.turn),
+        )
+        return "".join(f", {word}{value}" for word, value in parts if value is not None)
+
     def line(self) -> str:
         """Return it as one line."""
-        parts = [self.arm]
-        if self.workload is not None:
-            parts.append(self.workload)
-        if self.concurrency is not None:
-            parts.append(f"concurrency {self.concurrency}")
-        if self.run is not None:
-            parts.append(f"run {self.run}")
-        if self.question is not None:
-            parts.append(f"question {self.question}")
-        if self.turn is not None:
-            parts.append(f"turn {self.turn}")
-        return f"{self.level} {self.name}: {', '.join(parts)}: {self.text}"
+        return f"{self.level} {self.name}: {self.arm}{self.place()}: {self.text}"
 
 
-def check(bench: Bench, ask: Ask) -> list[Finding]:
-    """Return all that is wrong or odd in a measurement, faults first.
-
-    Args:
-        ask: how its questions were asked.
-    """
+def check(bench: Bench) -> list[Finding]:
+    """Return all that is wrong or odd in a measurement, faults first; nothing where it is not told how it was asked."""
+    ask = bench.ask
+    if ask is None:
+        return []
     arms = {facts.name: facts for facts in bench.arms}
     found = [finding for facts in bench.arms for finding in check_arm(facts)]
     for cell in bench.cells:
-        found += check_cell(cell, arms[cell.arm], ask)
+        if cell.arm in arms:  # else no figures can be reckoned
+            found += check_cell(cell, arms[cell.arm], ask)
     simulated = bool(bench.facts.get("simulated"))
     if not simulated:
         found += _loops(bench.cells)
@@ -91,17 +90,34 @@ def check_cell(cell: Cell, facts: ArmFacts, ask: Ask) -> Iterator[Finding]:
     yield from _shares(cell, where)
     yield from _order(cell, where)
     yield from _server_counts(cell, where)
+    yield from _drafts(cell, facts, where)
     for turn in cell.turns:
         at = _Where(cell, turn)
         yield from _counts(turn, facts, ask, at)
         yield from _times(turn, cell, at)
-    drafting = facts.mode != "ar" and isinstance(facts.width, int)
+
+
+def _drafts(cell: Cell, facts: ArmFacts, where: _Where) -> Iterator[Finding]:
+    """An arm drafts or does not, as its place in the tables says."""
     told = [turn for turn in cell.turns if turn.drafted is not None]
+    drafted = sum(turn.drafted or 0 for turn in told)
+    if cell.counts is not None:
+        if len(told) == len(cell.turns) and drafted != cell.counts.drafted:
+            text = f"{drafted} tokens were drafted by answer, {cell.counts.drafted} by the server's counters"
+            yield where.warning("drafted", text)
+        drafted = max(drafted, cell.counts.drafted)
     tokens = sum(turn.completion_tokens - 1 for turn in told)
-    if drafting and tokens > _FEW * len(told) and sum(turn.drafted or 0 for turn in told) == 0:
+    drafting = facts.mode != "ar" and isinstance(facts.width, int)
+    if drafting and tokens > _FEW * len(told) and drafted == 0:
         text = f"{tokens} tokens were decoded and none was drafted"
         # a server may be told to draft what is likely only
         yield (where.fault if facts.speaks_for == OURS else where.warning)("no-drafts", text)
+    if facts.mode == "ar" and drafted > 0 and facts.speaks_for != OURS:
+        text = (
+            f"a baseline drafted {drafted} tokens, so that speed-ups are not over plain decoding; say what it is, "
+            "such as dflash:8=URL"
+        )
+        yield where.warning("drafts", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +149,13 @@ def _counts(turn: Turn, facts: ArmFacts, ask: Ask, at: _Where) -> Iterator[Findi
     if count == 0 and turn.finish_reason not in _UNFINISHED:
         yield at.fault("empty", "no token was written; expected one at least, the end token")
     yield from _positions(turn, at)
-    drafted, accepted, rounds = turn.drafted, turn.accepted, turn.rounds
+    drafted, accepted = turn.drafted, turn.accepted
     if drafted is not None and accepted is not None and not 0 <= accepted <= drafted:
         yield at.fault("accepted", f"{accepted} of {drafted} drafted tokens were accepted")
     if facts.speaks_for == OURS:
         yield from _exactly(turn, facts, at)
-    elif rounds is not None and accepted is not None and count > 1 + rounds + accepted:
-        # servers count tokens behind the end too, or a round for the prompt: not fewer than were written
-        text = f"{count} tokens came of {rounds} rounds with {accepted} accepted: that is too many"
-        yield at.fault("emitted", text)
+    else:
+        yield from _within_bounds(turn, facts, at)
 
 
 def _exactly(turn: Turn, facts: ArmFacts, at: _Where) -> Iterator[Finding]:
@@ -151,8 +165,12 @@ def _exactly(turn: Turn, facts: ArmFacts, at: _Where) -> Iterator[Finding]:
     the token that completes a stop string or by max_tokens, counts what is kept of it: all but the last as accepted.
     So it holds for answers that were cancelled or failed too, unless that was before their first token.
     """
+    # what an engine of this process tells; a server of ours may leave it out, and tells no drafts by position
+    inside = bool(at.cell.shares)
     if turn.rounds is None or turn.accepted is None or turn.drafted is None:
-        yield at.fault("untold", "rounds, drafted or accepted are missing; this engine tells them")
+        if inside:
+            text = "rounds, drafted or accepted are missing; this engine tells them"
+            yield at.fault("untold", text)
         return
     count, rounds = turn.completion_tokens, turn.rounds
     if count == 0 and (rounds, turn.accepted, turn.drafted) == (0, 0, 0):
@@ -166,12 +184,32 @@ def _exactly(turn: Turn, facts: ArmFacts, at: _Where) -> Iterator[Finding]:
     if isinstance(width, int) and turn.drafted > rounds * (width - 1):
         text = f"{turn.drafted} tokens were drafted in {rounds} rounds of {width} rows"
         yield at.fault("drafted", text)
-    if sum(turn.drafted_at) != turn.drafted or sum(turn.accepted_at) != turn.accepted:
-        text = (
-            f"{turn.drafted} drafted and {turn.accepted} accepted; by position they are "
-            f"{sum(turn.drafted_at)} and {sum(turn.accepted_at)}"
-        )
-        yield at.fault("positions", text)
+    by_place = (
+        ("drafted", turn.drafted, turn.drafted_at),
+        ("accepted", turn.accepted, turn.accepted_at),
+    )
+    for name, total, places in by_place:
+        if sum(places) != total and (places or inside):
+            text = f"{total} tokens were {name}, by position {sum(places)}"
+            yield at.fault("positions", text)
+
+
+def _within_bounds(turn: Turn, facts: ArmFacts, at: _Where) -> Iterator[Finding]:
+    """What holds of other engines' counters.
+
+    They count tokens behind the end too, a round for the prompt, or one that was cut.
+    """
+    count, rounds, accepted = turn.completion_tokens, turn.rounds, turn.accepted
+    if rounds is None:
+        return
+    if accepted is not None and count > 1 + rounds + accepted:
+        text = f"{count} tokens came of {rounds} rounds with {accepted} accepted: that is too many"
+        yield at.fault("emitted", text)
+    if isinstance(facts.width, int) and turn.drafted is not None:
+        each = facts.width - (facts.mode == "dflash")
+        if turn.drafted > (rounds + 1) * each:
+            text = f"{turn.drafted} tokens were drafted in {rounds} rounds; expected {each} in each at most"
+            yield at.warning("drafted", text)
 
 
 def _positions(turn: Turn, at: _Where) -> Iterator[Finding]:
@@ -180,9 +218,12 @@ def _positions(turn: Turn, at: _Where) -> Iterator[Finding]:
         if any(count < 0 for count in counts) or list(counts) != sorted(counts, reverse=True):
             text = f"{name} by position are {list(counts)}; expected counts that do not increase"
             yield at.fault("positions", text)
-    if turn.rounds is not None and turn.drafted_at and turn.drafted_at[0] > turn.rounds:
-        text = f"{turn.drafted_at[0]} blocks were drafted in {turn.rounds} rounds"
+    blocks = max(turn.drafted_at[:1] + turn.accepted_at[:1], default=0)
+    if turn.rounds is not None and blocks > turn.rounds:
+        text = f"{blocks} blocks were drafted in {turn.rounds} rounds"
         yield at.fault("positions", text)
+    if not turn.drafted_at:  # servers may tell the accepted ones alone
+        return
     pairs = zip(turn.drafted_at, turn.accepted_at, strict=False)
     if len(turn.accepted_at) > len(turn.drafted_at) or any(had < kept for had, kept in pairs):
         text = f"accepted by position are {list(turn.accepted_at)} of {list(turn.drafted_at)}"
@@ -198,11 +239,14 @@ def _times(turn: Turn, cell: Cell, at: _Where) -> Iterator[Finding]:
             f"at {cell.seconds:.6f}; expected them in this order"
         )
         yield at.fault("times", text)
-    took = turn.last - turn.start
-    for name, seconds in (("prefill", turn.prefill_seconds), ("decode", turn.decode_seconds)):
-        if seconds is not None and not -_TICK <= seconds <= took * (1 + _SLACK) + _TICK:
-            text = f"{name} took {seconds:.6f} s of an answer that took {took:.6f}"
-            yield at.fault("times", text)
+    took = (turn.last - turn.start) * (1 + _SLACK) + _TICK
+    prefill, decode = turn.prefill_seconds or 0.0, turn.decode_seconds or 0.0
+    if min(prefill, decode) < -_TICK or prefill + decode > took:
+        text = (
+            f"prefill took {prefill:.6f} s and decode {decode:.6f} of an answer that took "
+            f"{turn.last - turn.start:.6f}"
+        )
+        yield at.fault("times", text)
 
 
 def _order(cell: Cell, where: _Where) -> Iterator[Finding]:
@@ -269,6 +313,18 @@ def _shares(cell: Cell, where: _Where) -> Iterator[Finding]:
         if abs(share - alone) > _SLACK * max(share, alone) + _TICK:
             text = f"prompts took {alone:.6f} s, the share of prefill is {share:.6f}"
             yield where.fault("shares", text)
+    yield from _rounds_in_time(cell, where)
+
+
+def _rounds_in_time(cell: Cell, where: _Where) -> Iterator[Finding]:
+    """One at a time, what drafts and verifies take is a part of what answers take behind their first tokens."""
+    spans = [turn.decode_seconds for turn in cell.turns if turn.decode_seconds is not None]
+    rounds = cell.shares.get("draft", 0.0) + cell.shares.get("verify", 0.0)
+    if cell.concurrency > 1 or not spans or len(spans) < len(cell.turns):
+        return
+    if rounds > sum(spans) * (1 + _SLACK) + _TICK * len(spans):
+        text = f"drafts and verifies took {rounds:.6f} s of {sum(spans):.6f} behind first tokens"
+        yield where.fault("shares", text)
 
 
 def _loops(cells: Sequence[Cell]) -> Iterator[Finding]:

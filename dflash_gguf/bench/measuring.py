@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DflashError, UsageError
+from ..errors import UsageError
 from ..fitting import default_context
 from ..gguf_file import GgufFile
 from ..hardware import default_threads
 from ..options import Options
-from ..terminal import say, write
-from . import plots
+from ..terminal import no_reader_needed, write
 from .asked import (
     Pair,
     fit_together,
@@ -23,15 +22,12 @@ from .asked import (
     parse_simulation,
     plan_pair,
 )
-from .document import parse_document
 from .facts import Fact, collect
-from .figures import Figures, reckon
-from .invariants import Finding, check
-from .labels import column_names
-from .output import check_form, render, render_figures
+from .output import check_form
 from .records import Ask, Bench, Question
-from .saved import BENCH, check_folder, read_bench, save
-from .schedule import News, Planned, measure
+from .saved import Saving
+from .schedule import Planned, measure
+from .showing import Progress, check_places, ignored, show_bench, show_cut, told_of_sweeps
 from .sweeping import render_sweeps, sweep_pair
 from .workloads import parse_workloads, read_questions, select
 
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
     from .peers import Peer
 
 _QUESTIONS = 10  # of a workload, unless said otherwise
-_SHOWN = 20  # findings that are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +70,11 @@ def measured(
 ) -> bool:
     """Measure and show; return whether nothing failed and all counts add up.
 
-    Raises, before anything is measured, what the wishes' faults raise; DflashError if nothing could be measured.
+    Each run is saved when it is over. Whatever cuts the measurement, Ctrl-C or a full disk, what there is by then is shown,
+    and that is raised on. Raises, before anything is measured, what the wishes' faults raise; DflashError if nothing
+    could be measured.
     """
-    _check_places(form, save_dir, plot)
+    check_places(form, save_dir, plot)
     concurrencies = parse_concurrencies(wishes.concurrency)
     peers = _peers(wishes)
     pair = None if wishes.target is None and peers else _pair(wishes, peers)
@@ -85,19 +82,39 @@ def measured(
     pair = None if pair is None else _found(pair)
     arms = [] if pair is None else plan_pair(pair)
     arms += _planned(wishes, peers, pair)
-    ask = _ask(wishes)
-    made = measure(
-        arms,
-        questions,
-        ask,
-        concurrencies=concurrencies,
-        runs=wishes.runs,
-        facts=_facts(wishes, pair, len(questions)),
-        together=fit_together(_files(pair), len(arms)),
-        progress=_silent if quiet else Progress(arms),
-    )
-    made = _without_folders(made, _files(pair))
-    return show_bench(made, check(made, ask), form, save_dir, plot, quiet=quiet)
+    kept = _Kept(_files(pair), None if save_dir is None else Saving(save_dir))
+    try:
+        made = measure(
+            arms,
+            questions,
+            _ask(wishes),
+            concurrencies=concurrencies,
+            runs=wishes.runs,
+            facts=_facts(wishes, pair, questions),
+            together=fit_together(_files(pair), len(arms)),
+            progress=ignored if quiet else Progress(arms),
+            keep=kept,
+        )
+    except BaseException:
+        if kept.bench is not None:
+            with no_reader_needed():
+                show_cut(replace(kept.bench, state="interrupted"), form, kept.saving)
+        raise
+    return show_bench(_without_folders(made, kept.files), form, kept.saving, plot, quiet=quiet)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was measured so far; on disk too if it is to be saved."""
+
+    files: list[Path]
+    saving: Saving | None
+    bench: Bench | None = None
+
+    def __call__(self, bench: Bench) -> None:
+        self.bench = _without_folders(bench, self.files)
+        if self.saving is not None:
+            self.saving.keep(self.bench)
 
 
 def _without_folders(made: Bench, files: list[Path]) -> Bench:
@@ -111,7 +128,7 @@ def _without_folders(made: Bench, files: list[Path]) -> Bench:
     return replace(made, failures=tuple(failures))
 
 
-def swept(wishes: Wishes, form: str) -> None:
+def swept(wishes: Wishes, form: str, *, quiet: bool) -> None:
     """Measure and show what widths cost.
 
     Raises UsageError without a pair, and what `sweep_pair` raises.
@@ -124,7 +141,14 @@ def swept(wishes: Wishes, form: str) -> None:
         raise UsageError(text)
     pair = _found(pair)
     widest = max((block for block in pair.blocks if isinstance(block, int)), default=None)
-    sweeps = sweep_pair(pair.target, pair.draft or Path(), pair.options, concurrencies, widest)
+    sweeps = sweep_pair(
+        pair.target,
+        pair.draft or Path(),
+        pair.options,
+        concurrencies,
+        widest,
+        progress=ignored if quiet else told_of_sweeps,
+    )
     facts = collect(
         target=pair.target,
         draft=pair.draft,
@@ -135,73 +159,12 @@ def swept(wishes: Wishes, form: str) -> None:
     write(render_sweeps(sweeps, facts, form))
 
 
-def show_bench(
-    made: Bench,
-    findings: list[Finding],
-    form: str,
-    save_dir: Path | None,
-    plot: Path | None,
-    *,
-    quiet: bool,
-) -> bool:
-    """Save, print and draw a measurement; return whether nothing in it failed.
-
-    Raises DflashError if no arm has a run that counts.
-    """
-    for failure in made.failures:
-        say(f"failed: {failure.arm}, {failure.workload}: {failure.error}")
-    for finding in findings[:_SHOWN]:
-        say(finding.line())
-    if len(findings) > _SHOWN:
-        say(f"and {len(findings) - _SHOWN} more findings")
-    if not any(cell.run for cell in made.cells):
-        text = "nothing could be measured: " + (
-            made.failures[0].error if made.failures else "there is no run"
-        )
-        raise DflashError(text)
-    if save_dir is not None:
-        folder = save(made, save_dir)
-        if not quiet:
-            say(f"saved: {folder}")
-    write(render(made, form))
-    _draw(reckon(made), plot, quiet=quiet)
-    return not made.failures and not any(finding.level == "fault" for finding in findings)
-
-
-def shown(folder: Path, form: str, plot: Path | None) -> bool:
-    """Show a saved measurement, or the figures that `-o json` wrote; return whether no arm failed in it. Raises DflashError for what is none."""
-    _check_places(form, None, plot)
-    made, figures = _read(folder)
-    write(render_figures(made, figures, form))
-    _draw(figures, plot, quiet=False)
-    return not made.failures
-
-
-def _read(path: Path) -> tuple[Bench, Figures]:
-    if path.is_file() and path.name != BENCH:
-        return parse_document(path.read_text(encoding="utf-8"), str(path))
-    made = read_bench(path)
-    return made, reckon(made)
-
-
-def _check_places(form: str, save_dir: Path | None, plot: Path | None) -> None:
-    check_form(form)
-    if save_dir is not None:
-        check_folder(save_dir)
-    if plot is not None:
-        plots.check(plot)
-
-
-def _draw(figures: Figures, plot: Path | None, *, quiet: bool) -> None:
-    if plot is None:
-        return
-    for path in plots.save_plots(figures, plot):
-        if not quiet:
-            say(f"drawn: {path}")
-
-
 def _questions(wishes: Wishes, concurrencies: tuple[int, ...]) -> tuple[Question, ...]:
-    count = wishes.questions or max(_QUESTIONS, *concurrencies)
+    most = max(concurrencies)
+    count = wishes.questions or max(_QUESTIONS, most)
+    if count < most:
+        text = f"--questions {count}: fewer than --concurrency {most} asks at a time; give {most} or more"
+        raise UsageError(text)
     return tuple(
         question
         for workload in parse_workloads(wishes.workloads)
@@ -219,14 +182,6 @@ def _pair(wishes: Wishes, peers: Sequence[Peer] = ()) -> Pair:
     if wishes.context < 0:
         text = f"-c {wishes.context}: expected a number of tokens, or 0 for the default"
         raise UsageError(text)
-    simulate = None
-    if wishes.simulate is not None:
-        if wishes.draft is None:
-            text = (
-                "--simulate draws how many drafts are accepted, and no drafter is given (--draft)"
-            )
-            raise UsageError(text)
-        simulate = parse_simulation(wishes.simulate, wishes.seed)
     return Pair(
         wishes.target,
         wishes.draft,
@@ -237,7 +192,7 @@ def _pair(wishes: Wishes, peers: Sequence[Peer] = ()) -> Pair:
         ),
         parse_blocks(wishes.block),
         Options(context=wishes.context or None, threads=wishes.threads),
-        simulate,
+        None if wishes.simulate is None else parse_simulation(wishes.simulate, wishes.seed),
     )
 
 
@@ -302,7 +257,17 @@ def _ask(wishes: Wishes) -> Ask:
     )
 
 
-def _facts(wishes: Wishes, pair: Pair | None, questions: int) -> dict[str, Fact]:
+def _counted(questions: Sequence[Question]) -> str | int:
+    """How many are asked, and of how many different ones if some are asked again."""
+    different = len({(question.workload, question.number) for question in questions})
+    return (
+        len(questions)
+        if different == len(questions)
+        else f"{len(questions)} of {different} different ones"
+    )
+
+
+def _facts(wishes: Wishes, pair: Pair | None, questions: Sequence[Question]) -> dict[str, Fact]:
     greedy = wishes.temperature == 0
     settings: dict[str, Fact] = {
         "sampling": "greedy"
@@ -311,7 +276,7 @@ def _facts(wishes: Wishes, pair: Pair | None, questions: int) -> dict[str, Fact]
         f"seed {wishes.seed}",
         "max_tokens": wishes.max_tokens,
         "think": {None: "as the template does", True: "yes", False: "no"}[wishes.think],
-        "questions": questions,
+        "questions": _counted(questions),
         "runs": wishes.runs,
         "context": wishes.context or "default",
     }
@@ -322,26 +287,3 @@ def _facts(wishes: Wishes, pair: Pair | None, questions: int) -> dict[str, Fact]
         simulated=wishes.simulate or "",
         settings=settings,
     )
-
-
-def _silent(_: News) -> None:
-    pass
-
-
-class Progress:
-    """Says a line for every run that is over, and for every arm that is opened."""
-
-    def __init__(self, arms: list[Planned]) -> None:
-        self._names = column_names(tuple(arm.facts for arm in arms))
-
-    def __call__(self, news: News) -> None:
-        """Tell one piece of news."""
-        name = self._names[news.arm]
-        if news.event == "open":
-            say(f"opening {name}")
-        elif news.event == "ran" and news.cell is not None:
-            run = f"run {news.run}" if news.run else "warm-up"
-            say(
-                f"[{news.done}/{news.total}] {news.workload}, {news.concurrency} at a time, {run}: {name} "
-                f"{news.cell.throughput:,.1f} tok/s"
-            )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from .figures import Figures
+from .invariants import Finding
 from .labels import column_names
 from .records import ArmFacts, Bench
 
 _HASH = 16  # digits that are shown
 
+_UNCHECKED = "Not checked whether counts and times add up: an older version saved this without what that takes."
 _RULES = {
     "throughput": "tok/s: output tokens by wall-clock seconds, prompts and waiting included; median of {runs}, "
     "warm-up left out.",
@@ -52,6 +54,8 @@ class Notes:
             *_engines(bench.arms),
             *prompts,
             *_failures(bench, names),
+            *filter(None, [figures.lacks]),
+            *([_UNCHECKED] if figures.findings is None else found_lines(figures.findings, names)),
         )
         self.commands = _commands(bench.arms, names)
         counts = {figure.runs for figure in figures.by_key.values()}
@@ -136,6 +140,20 @@ def _failures(bench: Bench, names: dict[str, str]) -> list[str]:
         f"{'while opening' if each.run is None else f'run {each.run}'}: {' '.join(each.error.split())}"
         for each in bench.failures
     ]
+
+
+def found_lines(findings: Sequence[Finding], names: Mapping[str, str]) -> list[str]:
+    """Return a line for each rule that an arm breaks, with the first place where it does."""
+    kinds: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.level, finding.name, finding.arm), []).append(finding)
+    lines = []
+    for (level, name, arm), found in kinds.items():
+        times = f", {len(found)} times, first" if len(found) > 1 else ""
+        trust = "Fault, these figures cannot be trusted" if level == "fault" else "Warning"
+        text = " ".join(found[0].text.split())
+        lines.append(f"{trust}: {name}: {names.get(arm, arm)}{times}{found[0].place()}: {text}.")
+    return lines
 
 
 def _line(title: str, parts: Iterable[str]) -> str:

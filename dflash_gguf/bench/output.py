@@ -5,19 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..errors import UsageError
 from .figures import Figure, Figures, Spread, reckon
-from .records import Bench
+from .records import STAGES, Bench
 from .tables import Table, all_tables
 
 # what a line alone must say of its measurement
 _ORIGIN = ("date", "machine.cpu", "machine.cores", "threads", "target.file", "target.types")
 _ORIGIN_TOO = ("draft.file", "draft.types", "version", "revision", "llama.cpp")
-_STAGES = ("prefill", "draft", "verify", "inject", "rollback", "host")
 
 
 def check_form(form: str) -> None:
@@ -64,24 +64,32 @@ def _json(bench: Bench, figures: Figures) -> str:
         "facts": bench.facts,
         "prompts": bench.prompts,
         "baseline": figures.baseline,
+        "state": bench.state,
+        "lacks": figures.lacks,
         "arms": [asdict(arm) for arm in bench.arms],
         "figures": [asdict(figure) for figure in figures.by_key.values()],
         "failures": [asdict(failure) for failure in bench.failures],
+        "findings": None
+        if figures.findings is None
+        else [asdict(finding) for finding in figures.findings],
     }
     return json.dumps(document, indent=2) + "\n"
 
 
 def _jsonl(bench: Bench, figures: Figures) -> str:
+    faults = _faults(figures)
     lines = [
-        {**_head(bench, figures, figure), **asdict(figure)} for figure in figures.by_key.values()
+        {**_head(bench, figures, figure, faults), **asdict(figure)}
+        for figure in figures.by_key.values()
     ]
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def _csv(bench: Bench, figures: Figures) -> str:
-    rows = [_flat(bench, figures, figure) for figure in figures.by_key.values()]
+    faults = _faults(figures)
+    rows = [_flat(bench, figures, figure, faults) for figure in figures.by_key.values()]
     stages = dict.fromkeys(
-        (*_STAGES, *(stage for figure in figures.by_key.values() for stage in figure.shares))
+        (*STAGES, *(stage for figure in figures.by_key.values() for stage in figure.shares))
     )
     columns = [*rows[0], *(f"share_{stage}" for stage in stages)]
     text = io.StringIO()
@@ -92,10 +100,20 @@ def _csv(bench: Bench, figures: Figures) -> str:
     return text.getvalue()
 
 
-def _head(bench: Bench, figures: Figures, figure: Figure) -> dict[str, Any]:
+def _faults(figures: Figures) -> Counter[str]:
+    """How many faults an arm has, by its name: they spoil the trust in all of its figures."""
+    found = figures.findings or ()
+    return Counter(finding.arm for finding in found if finding.level == "fault")
+
+
+def _head(
+    bench: Bench, figures: Figures, figure: Figure, faults: Mapping[str, int]
+) -> dict[str, Any]:
     arm = next(arm for arm in figures.arms if arm.name == figure.arm)
     return {
         "simulated": figures.simulated,
+        "state": bench.state,
+        "faults": faults[figure.arm],
         "engine": arm.speaks_for,
         "mode": arm.mode,
         "width": arm.width,
@@ -104,8 +122,10 @@ def _head(bench: Bench, figures: Figures, figure: Figure) -> dict[str, Any]:
     }
 
 
-def _flat(bench: Bench, figures: Figures, figure: Figure) -> dict[str, Any]:
-    row = _head(bench, figures, figure)
+def _flat(
+    bench: Bench, figures: Figures, figure: Figure, faults: Mapping[str, int]
+) -> dict[str, Any]:
+    row = _head(bench, figures, figure, faults)
     for key, value in asdict(figure).items():
         if key == "shares":
             continue

@@ -78,7 +78,7 @@ def _of_speculative(section: Mapping[str, Any]) -> _Told | None:
     if rounds is None:
         return None
     at = section.get("accepted_per_position")
-    return rounds, drafted, accepted, _counts(at) if sum(_counts(at)) == accepted else ()
+    return rounds, drafted, accepted, _counts(at)
 
 
 def _of_meta_info(section: Mapping[str, Any]) -> _Told | None:

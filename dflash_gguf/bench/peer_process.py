@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import UsageError
+from ..signals import Whole
 from .http_client import PeerError
 
 PORT = "{port}"
@@ -59,8 +60,19 @@ class PeerProcess:
         self.base_url = f"http://127.0.0.1:{port}"
         self._name = Path(self.command[0]).name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        # Ctrl-C between its start and the note that it is to be ended would leave it
+        with Whole():
+            self._process = self._start()
+            atexit.register(self.close)
         try:
-            self._process = subprocess.Popen(
+            self._await(wait)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -71,12 +83,6 @@ class PeerProcess:
             self._log.close()
             text = f"{self.command[0]}: {error.strerror or error}; is the program there?"
             raise UsageError(text) from None
-        atexit.register(self.close)
-        try:
-            self._await(wait)
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> Self:
         return self

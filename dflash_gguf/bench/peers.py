@@ -55,7 +55,9 @@ def parse_peer(text: str, *, command: bool) -> Peer:
     elif where.startswith(("http://", "https://")):
         peer = Peer(where, False, "ar", None, None)
     else:
-        problem = f"--base-url {text}: expected http:// or https:// and so on"
+        problem = (
+            f"--base-url {text}: expected a URL such as http://localhost:8080, or dflash:8=URL"
+        )
         raise UsageError(problem)
     if placed is None:
         return peer

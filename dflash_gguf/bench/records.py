@@ -10,6 +10,9 @@ from ..errors import UsageError
 
 Mode = Literal["ar", "mtp", "dflash"]
 
+# where a cell's time goes, in the order of a round; host: what is left
+STAGES = ("prefill", "draft", "verify", "inject", "rollback", "host")
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -178,6 +181,15 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What a measurement is to consist of, for each of its arms: so many runs, and run 0 to warm up."""
+
+    workloads: tuple[str, ...]
+    concurrencies: tuple[int, ...]
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
     """A whole measurement, as it is saved.
 
@@ -186,6 +198,9 @@ class Bench:
         arms: in the order of the tables' columns; the first of mode "ar" is what speed-ups are over.
         prompts: a hash of all that was asked, and how.
         failures: arms that have no cells from somewhere on.
+        ask: how it was asked; None: saved before that was noted.
+        plan: what it was to consist of; None likewise.
+        state: "running" also of one whose process ended without a word; "interrupted" by Ctrl-C, a signal or an error.
     """
 
     facts: dict[str, str | int | float | bool]
@@ -193,3 +208,11 @@ class Bench:
     cells: tuple[Cell, ...]
     prompts: str
     failures: tuple[Failure, ...] = ()
+    ask: Ask | None = None
+    plan: Plan | None = None
+    state: Literal["complete", "running", "interrupted"] = "complete"
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether there is a run that tables can show: one behind the warm-up."""
+        return any(cell.run for cell in self.cells)

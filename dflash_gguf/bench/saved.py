@@ -1,20 +1,26 @@
-"""A measurement in a folder of its own: bench.json (facts, arms, cells), turns.jsonl (every answer), tables.md."""
+"""A measurement in a folder of its own: bench.json (facts, arms, cells), turns.jsonl (every answer), tables.md.
+
+It is written while it is measured. A cell's answers are appended to turns.jsonl first, then bench.json is replaced by one
+that has the cell: whenever the process ends, bench.json is whole and has its answers. What may stand behind them in
+turns.jsonl is of a cell that did not get so far.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import DflashError
+from ..signals import Whole
 from .fields import Misfit, filled
 from .output import render
-from .records import ArmFacts, Bench, Cell, Failure, Turn
+from .records import ArmFacts, Ask, Bench, Cell, Failure, Plan, Turn
 from .texts import texts_hash
 
 T = TypeVar("T")
@@ -31,99 +37,172 @@ def check_folder(folder: Path) -> None:
         pass
 
 
-def save(bench: Bench, folder: Path) -> Path:
-    """Write a measurement into a new folder inside this one and return that, named by the time.
+def save(bench: Bench, within: Path) -> Path:
+    """Write a measurement into a new folder inside this one and return that. Raises what `Saving` raises."""
+    saving = Saving(within)
+    saving.end(bench)
+    return saving.folder
 
-    It is there whole or not at all, and no earlier one is touched. Raises OSError, and what `render` raises.
+
+class Saving:
+    """A measurement that is saved as it grows; no earlier one is touched. Ctrl-C comes between writes.
+
+    Args:
+        within: where its folder is made with the first cell, named by the time.
     """
-    files = {_TABLES: render(bench, "md"), **_as_files(bench)}
-    folder.mkdir(parents=True, exist_ok=True)
-    half = Path(tempfile.mkdtemp(prefix=".bench-", dir=folder))
-    try:
-        for name, text in files.items():
-            with (half / name).open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-        return _put(half, folder)
-    except BaseException:
-        shutil.rmtree(half, ignore_errors=True)
-        raise
+
+    def __init__(self, within: Path) -> None:
+        self._within = within
+        self._folder: Path | None = None
+        self._cells: list[
+            dict[str, Any]
+        ] = []  # as bench.json has them; their answers are in turns.jsonl
+
+    @property
+    def folder(self) -> Path:
+        """The measurement's own folder, made if it is not there yet. Raises OSError."""
+        if self._folder is None:
+            self._folder = _new_folder(self._within)
+        return self._folder
+
+    def keep(self, bench: Bench) -> None:
+        """Write what has come since the last time; nothing before there is a cell.
+
+        Raises OSError; what was kept before is whole then.
+        """
+        if not bench.cells:
+            return
+        with Whole():
+            file, count = self.folder / BENCH, len(self._cells)
+            if count == 0:
+                _replace(file, _document(bench, []))
+            _append(file.with_name(_TURNS), _lines(bench.cells[count:], count))
+            self._cells += map(_without_answers, bench.cells[count:])
+            _replace(file, _document(bench, self._cells))
+
+    def end(self, bench: Bench) -> None:
+        """Write the rest, and the tables. Raises OSError, and what `render` raises."""
+        self.keep(bench)
+        if bench.has_runs:
+            tables = render(bench, "md")
+            with Whole():
+                _replace(self.folder / _TABLES, tables)
 
 
-def _put(half: Path, folder: Path) -> Path:
-    """Give a written folder a name that nothing has: making it claims the name, renaming fills it."""
+def _new_folder(within: Path) -> Path:
+    """Make a folder with a name that nothing has."""
+    within.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     number = 1
     while True:
-        final = folder / (stamp if number == 1 else f"{stamp}-{number}")
+        folder = within / (stamp if number == 1 else f"{stamp}-{number}")
         try:
-            final.mkdir()
-            break
+            folder.mkdir()
         except FileExistsError:
             number += 1
+        else:
+            return folder
+
+
+def _append(path: Path, text: str) -> None:
+    """Put whole lines behind those of a file, or none."""
+    with path.open("ab", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        left = memoryview(text.encode())
+        try:
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(end)
+            raise
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file that is the old one or the new one at any time."""
+    new = path.with_name(f"{path.name}.new")
     try:
-        half.chmod(final.stat().st_mode & 0o777)
-        half.rename(final)
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
     except BaseException:
-        final.rmdir()
+        new.unlink(missing_ok=True)
         raise
-    return final
 
 
-def _as_files(bench: Bench) -> dict[str, str]:
-    cells = []
-    turns = []
-    for number, cell in enumerate(bench.cells):
-        values = asdict(cell)
-        values["turns"] = len(cell.turns)
-        values["texts"] = texts_hash(cell.turns)
-        cells.append(values)
-        turns += [{"cell": number, **asdict(turn)} for turn in cell.turns]
+def _lines(cells: Sequence[Cell], first: int) -> str:
+    turns = [
+        {"cell": number, **asdict(turn)}
+        for number, cell in enumerate(cells, first)
+        for turn in cell.turns
+    ]
+    return "".join(json.dumps(turn, allow_nan=False) + "\n" for turn in turns)
+
+
+def _without_answers(cell: Cell) -> dict[str, Any]:
+    values = asdict(replace(cell, turns=()))
+    return values | {"turns": len(cell.turns), "texts": texts_hash(cell.turns)}
+
+
+def _document(bench: Bench, cells: Sequence[Mapping[str, Any]]) -> str:
     document = {
         "format": _FORMAT,
         "version": _VERSION,
+        "state": bench.state,
         "facts": bench.facts,
+        "ask": None if bench.ask is None else asdict(bench.ask),
+        "plan": None if bench.plan is None else asdict(bench.plan),
         "prompts": bench.prompts,
         "arms": [asdict(arm) for arm in bench.arms],
-        "cells": cells,
+        "cells": list(cells),
         "failures": [asdict(failure) for failure in bench.failures],
     }
-    return {
-        BENCH: json.dumps(document, indent=2, allow_nan=False) + "\n",
-        _TURNS: "".join(json.dumps(turn, allow_nan=False) + "\n" for turn in turns),
-    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def read_bench(path: Path) -> Bench:
     """Read a saved measurement from its folder, or from the bench.json in it.
 
-    Raises DflashError, in one line, for what is no whole measurement of this version; OSError.
+    Of one that did not end, answers of a cell that is not told of are passed over, and a line that was cut.
+    Raises DflashError, in one line, for what is no measurement of this version; OSError.
     """
     file = path / BENCH if path.is_dir() else path
-    document = _document(file)
+    document = _read_document(file)
     arms = tuple(_made(ArmFacts, arm, f"{file}: arm") for arm in _list(document, "arms", file))
-    turns = _turns(file.with_name(_TURNS))
-    cells = []
-    for number, values in enumerate(_list(document, "cells", file)):
-        cells.append(_cell(values, turns.pop(number, []), f"{file}: cell {number}"))
+    state = document.get("state", "complete")
+    cells = _list(document, "cells", file)
+    turns = _turns(file.with_name(_TURNS), None if state == "complete" else len(cells))
+    found = [
+        _cell(values, turns.pop(number, []), f"{file}: cell {number}")
+        for number, values in enumerate(cells)
+    ]
     if turns:
         _fail(f"{file.with_name(_TURNS)}: it has turns of cell {min(turns)}", f"{BENCH} does not")
     failures = tuple(
         _made(Failure, each, f"{file}: failure") for each in _list(document, "failures", file)
     )
+    ask, plan = document.get("ask"), document.get("plan")
     whole = {
         **{key: document.get(key) for key in ("facts", "prompts")},
         "arms": arms,
-        "cells": tuple(cells),
+        "cells": tuple(found),
         "failures": failures,
+        "ask": None if ask is None else _made(Ask, ask, f"{file}: ask"),
+        "plan": None if plan is None else _made(Plan, plan, f"{file}: plan"),
+        "state": state,
     }
     return _made(Bench, whole, str(file))
 
 
-def _document(file: Path) -> dict[str, Any]:
+def _read_document(file: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        within = sorted(file.parent.glob(f"*/{BENCH}"))
+        such = f", such as {within[-1].parent}" if within else ""
+        _fail(f"{file} is not there", f"expected the folder of one run of bench --save-dir{such}")
     except ValueError as error:
         _fail(f"{file}: it is no JSON ({error})", f"expected the {BENCH} of a saved measurement")
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
@@ -141,20 +220,29 @@ def _list(document: dict[str, Any], key: str, file: Path) -> list[Any]:
     return found
 
 
-def _turns(file: Path) -> dict[int, list[Turn]]:
-    """Return all turns by their cell's number."""
+def _turns(file: Path, told: int | None) -> dict[int, list[Turn]]:
+    """Return all turns by their cell's number; unless `told` is None, of so many cells, up to a line that was cut."""
     found: dict[int, list[Turn]] = {}
     with file.open(encoding="utf-8") as lines:
-        try:
-            for number, line in enumerate(lines, 1):
-                values = json.loads(line)
-                cell = values.pop("cell", None) if isinstance(values, dict) else None
-                if type(cell) is not int:
-                    _fail(f"{file}, line {number}: its cell is {cell}", "expected a cell's number")
+        for number, line in enumerate(lines, 1):
+            if told is not None and not line.endswith("\n"):
+                break
+            cell, values = _line(line, f"{file}, line {number}")
+            if told is None or cell < told:
                 found.setdefault(cell, []).append(_made(Turn, values, f"{file}, line {number}"))
-        except ValueError as error:
-            _fail(f"{file}: it is no JSON by lines ({error})", "measure again")
     return found
+
+
+def _line(line: str, where: str) -> tuple[int, dict[str, Any]]:
+    """Return a turn's cell and its fields."""
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        _fail(f"{where}: it is no JSON ({error})", "measure again")
+    cell = values.pop("cell", None) if isinstance(values, dict) else None
+    if type(cell) is not int:
+        _fail(f"{where}: its cell is {cell}", "expected a cell's number")
+    return cell, values
 
 
 def _cell(values: Any, turns: list[Turn], where: str) -> Cell:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..errors import DflashError, UsageError
-from .records import Arm, ArmFacts, Ask, Bench, Cell, Failure, Question
+from .records import Arm, ArmFacts, Ask, Bench, Cell, Failure, Plan, Question
 from .workloads import prompt_hash
 
 _WARM_TOKENS = 8  # of an answer that only warms up
@@ -37,7 +37,7 @@ class News:
     failure: Failure | None = None
 
 
-def _quiet(_: News) -> None:
+def _ignored(_: object) -> None:
     pass
 
 
@@ -50,7 +50,8 @@ def measure(
     runs: int = 5,
     facts: Mapping[str, str | int | float | bool] | None = None,
     together: bool = True,
-    progress: Callable[[News], None] = _quiet,
+    progress: Callable[[News], None] = _ignored,
+    keep: Callable[[Bench], None] = _ignored,
 ) -> Bench:
     """Have every arm answer every workload at every concurrency, `runs` times and once to warm up.
 
@@ -65,6 +66,7 @@ def measure(
         together: all arms stay open. Else, for memory, only one is open at any time; it is opened anew for each
             of its runs, and answers a few tokens first.
         progress: told what happens; what it raises ends the measurement.
+        keep: given all that was measured so far, whenever a run is over or an arm has failed; likewise.
 
     Raises UsageError for arms of the same name, no arms, no questions or runs below 1.
     """
@@ -73,19 +75,23 @@ def measure(
     for question in questions:
         workloads.setdefault(question.workload, []).append(question)
     total = len(arms) * len(workloads) * len(concurrencies) * (runs + 1)
-    stage = _Stage([_Place(planned) for planned in arms], ask, together, progress, total)
+    begun = Bench(
+        facts=dict(facts or {}),
+        arms=(),
+        cells=(),
+        prompts=prompt_hash(questions, ask),
+        ask=ask,
+        plan=Plan(tuple(workloads), tuple(concurrencies), runs),
+        state="running",
+    )
+    places = [_Place(planned) for planned in arms]
+    stage = _Stage(begun, places, ask, together, progress, keep, total)
     try:
         for asked in workloads.values():
             stage.workload(tuple(asked), concurrencies, runs)
     finally:
         stage.end()
-    return Bench(
-        facts=dict(facts or {}),
-        arms=tuple(place.facts for place in stage.places),
-        cells=tuple(stage.cells),
-        prompts=prompt_hash(questions, ask),
-        failures=tuple(stage.failures),
-    )
+    return replace(stage.made(), state="complete")
 
 
 def rotated(count: int, run: int) -> Iterator[int]:
@@ -145,14 +151,25 @@ class _Place:
 
 @dataclass(slots=True)
 class _Stage:
+    begun: Bench
     places: list[_Place]
     ask: Ask
     together: bool
     progress: Callable[[News], None]
+    keep: Callable[[Bench], None]
     total: int
     done: int = 0
     cells: list[Cell] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+
+    def made(self) -> Bench:
+        """What there is so far."""
+        return replace(
+            self.begun,
+            arms=tuple(place.facts for place in self.places),
+            cells=tuple(self.cells),
+            failures=tuple(self.failures),
+        )
 
     def workload(
         self, questions: tuple[Question, ...], concurrencies: Sequence[int], runs: int
@@ -193,6 +210,7 @@ class _Stage:
             self.fail(place, news, news.run, error)
             return
         self.cells.append(cell)
+        self.keep(self.made())
         self.progress(replace(news, event="ran", done=self.done, cell=cell))
         if not self.together:
             self.close(place, news)
@@ -211,6 +229,7 @@ class _Stage:
         words = str(error) if isinstance(error, DflashError) else f"{type(error).__name__}: {error}"
         failure = Failure(place.facts.name, news.workload, news.concurrency, run, words)
         self.failures.append(failure)
+        self.keep(self.made())
         self.progress(replace(news, event="failed", done=self.done, failure=failure))
 
     def close(self, place: _Place, news: News) -> None:

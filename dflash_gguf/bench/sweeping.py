@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from ..options import Options
@@ -33,8 +34,12 @@ def sweep_pair(
     options: Options,
     concurrencies: Sequence[int],
     widest: int | None = None,
+    *,
+    progress: Callable[[int, int, int], None] = lambda _sequences, _done, _total: None,
 ) -> list[Sweep]:
     """Measure every width's cost at these numbers of sequences; widest None: the drafter's block.
+
+    `progress` is told at how many sequences how many samples of how many are taken.
 
     Raises what `load` and `measure_costs` raise.
     """
@@ -43,7 +48,10 @@ def sweep_pair(
     block = widest or check_pair(target, draft).block
     chosen = replace(options, block=block, max_block=block, sequences=max(concurrencies))
     with load(target, draft, options=chosen) as engine:
-        return [measure_costs(engine, sequences=each) for each in concurrencies]
+        return [
+            measure_costs(engine, sequences=each, progress=partial(progress, each))
+            for each in concurrencies
+        ]
 
 
 def render_sweeps(sweeps: Sequence[Sweep], facts: Mapping[str, Fact], form: str) -> str:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from .figures import Figure, Figures
 from .labels import as_the_cards, block_of, blocks_of, column_names, short_names, titled
 from .notes import Notes
-from .records import ArmFacts, Bench
+from .records import STAGES, ArmFacts, Bench
 
 NONE = "-"
-_STAGES = ("prefill", "draft", "verify", "inject", "rollback", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +225,8 @@ def shares(figures: Figures, notes: Notes) -> Table:
     """Where the time went, stage by stage."""
     found = [figure for figure in _in_order(figures) if figure.shares]
     told = dict.fromkeys(stage for figure in found for stage in figure.shares)
-    stages = [stage for stage in _STAGES if stage in told]
-    stages += [stage for stage in told if stage not in _STAGES]
+    stages = [stage for stage in STAGES if stage in told]
+    stages += [stage for stage in told if stage not in STAGES]
     names = column_names(figures.arms)
     rows = [
         (

@@ -11,6 +11,7 @@ _PAIR, _ASKED, _PEERS, _OUTPUT = "The pair", "What is asked", "Other engines", "
 
 
 def bench(
+    command: typer.Context,
     target: Annotated[
         Path | None,
         typer.Option(
@@ -221,7 +222,7 @@ def bench(
     save_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Keep every sample in a new folder in this one.",
+            help="Keep every run, as soon as it is over, in a new folder in this one.",
             show_default=False,
             rich_help_panel=_OUTPUT,
         ),
@@ -256,7 +257,8 @@ def bench(
 ) -> None:
     """Measure as the drafters' model cards do: workloads, concurrencies, blocks, arms in turns, and their tables.
 
-    Ends with exit code 1, the tables shown all the same, if an arm failed or its counts do not add up.
+    Ctrl-C shows the tables of what was measured by then. Ends with exit code 1, the tables shown all the same, if an arm
+    failed or its counts do not add up.
 
     Examples: dflash-gguf bench -m target.gguf -md draft.gguf --workload builtin --block 4,8,16,auto
 
@@ -268,10 +270,14 @@ def bench(
 
     dflash-gguf bench --show runs/20261130T120000Z -o csv
     """
-    from ..bench.measuring import Wishes, measured, shown, swept
+    from ..bench.idle import refuse_idle
+    from ..bench.measuring import Wishes, measured, swept
+    from ..bench.showing import shown
     from ..terminal import show_notes
 
     show_notes(quiet=True)
+    drafts = draft is not None and (modes is None or "dflash" in modes)
+    refuse_idle(*_given(command), dflash=drafts, greedy=temp == 0)
     if show is not None:
         good = shown(show, output, plot)
     else:
@@ -300,8 +306,16 @@ def bench(
             streams=stream,
         )
         if sweep:
-            swept(wishes, output)
+            swept(wishes, output, quiet=quiet)
             return
         good = measured(wishes, output, save_dir, plot, quiet=quiet)
     if not good:
         raise typer.Exit(1)
+
+
+def _given(command: typer.Context) -> tuple[set[str], dict[str, str]]:
+    """Return the options on the command line, by their parameters' names, and how all are spelt."""
+    flags = {str(option.name): option.opts[0] for option in command.command.params}
+    sources = {name: command.get_parameter_source(name) for name in flags}
+    given = {name for name, source in sources.items() if source and source.name != "DEFAULT"}
+    return given, flags

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dflash_gguf.bench import asked, measuring
-from dflash_gguf.bench.invariants import Finding
-from dflash_gguf.bench.records import Bench, Failure
+from dflash_gguf.bench.records import Ask, Failure, Plan
 from dflash_gguf.bench.saved import read_bench, save
+from dflash_gguf.bench.showing import show_bench
 from dflash_gguf.errors import DflashError, UsageError
 
 from ..support.command import command
@@ -82,38 +82,11 @@ def test_arms_stay_open_together_where_memory_allows(tmp_path: Path) -> None:
     assert not asked.fit_together([small, huge], 1)
 
 
-def _show(made: Bench, findings: list[Finding], **places: Any) -> bool:
-    values: dict[str, Any] = {"form": "json", "save_dir": None, "plot": None, "quiet": True}
-    return measuring.show_bench(made, findings, **(values | places))
-
-
-def test_faults_and_failures_end_in_failure_and_are_shown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    fault = Finding("emitted", "fault", "base", "too many")
-    warning = Finding("loop", "warning", "base", "again and again")
-    assert _show(cards(), [])
-    assert _show(cards(), [warning])
-    assert not _show(cards(), [fault])
-    failed = Failure("wide-8", "gsm8k", 8, 2, "no room")
-    broken = Bench(**{**_values(cards()), "failures": (failed,)})
-    assert not _show(broken, [])
-    out, err = capsys.readouterr()
-    assert "again and again" in err
-    assert "too many" in err
-    assert "failed: wide-8, gsm8k: no room" in err
-    assert json.loads(out[out.rindex('{\n  "simulated"') :])["failures"][0]["error"] == "no room"
-
-
-def _values(made: Bench) -> dict[str, Any]:
-    return {name: getattr(made, name) for name in ("facts", "arms", "cells", "prompts")}
-
-
 def test_nothing_measured_is_an_error_in_the_arms_own_words() -> None:
     failed = Failure("base", "w", 1, None, "no such file")
-    made = Bench(**{**_values(bench(cell(BASE, 0, 1.0))), "failures": (failed,)})
+    made = replace(bench(cell(BASE, 0, 1.0)), failures=(failed,))
     with pytest.raises(DflashError, match="nothing could be measured: no such file"):
-        _show(made, [])
+        show_bench(made, "md", None, None, quiet=True)
 
 
 def test_a_saved_run_is_shown_again(tmp_path: Path) -> None:
@@ -176,6 +149,8 @@ def test_the_tiny_pair_from_command_to_tables(tiny: Tiny, tmp_path: Path) -> Non
     (folder,) = (tmp_path / "runs").iterdir()
     made = read_bench(folder)
     assert [(arm.mode, arm.width) for arm in made.arms] == [("ar", None), ("dflash", 4)]
+    assert (made.state, made.plan) == ("complete", Plan(("tiny",), (1, 2), 1))
+    assert made.ask == Ask(12)
     assert len(made.cells) == 2 * 2 * 2  # arms, concurrencies, a warm-up and a run
     assert all(len(each.turns) == 2 for each in made.cells)
     assert made.facts["target.file"] == "target.gguf"
@@ -213,10 +188,11 @@ def test_a_sweep_shows_costs_and_best_widths(tiny: Tiny) -> None:
     assert [cost["width"] for cost in sweep["costs"]] == [1, 2, 3]
     assert all(cost["verify"] > 0 for cost in sweep["costs"])
     assert len(sweep["best"]) > 5
+    assert "[15/15] rounds of blocks, 1 at a time\n" in done.stderr
 
 
 def test_failures_name_files_without_their_folders() -> None:
     failed = Failure("base", "w", 1, 0, "/home/me/t.gguf: not that of /home/me/d/d.gguf")
-    made = Bench(**{**_values(cards()), "failures": (failed,)})
+    made = replace(cards(), failures=(failed,))
     kept = measuring._without_folders(made, [Path("/home/me/t.gguf"), Path("/home/me/d/d.gguf")])
     assert [each.error for each in kept.failures] == ["t.gguf: not that of d.gguf"]

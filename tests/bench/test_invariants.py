@@ -18,7 +18,7 @@ from dflash_gguf.bench.texts import compare_texts
 from ..support.bench import AR, FIXED, TEXT, made_cell, made_turn, plain
 
 ASK = Ask(max_tokens=10)
-SERVER = ArmFacts("server", "dflash", 3, "llama-server", {"template": "chat"})
+SERVER = ArmFacts("server", "dflash", 4, "llama-server", {"template": "chat"})
 
 
 def found_in(
@@ -31,8 +31,10 @@ def names(found: Sequence[Finding]) -> list[str]:
     return [finding.name for finding in found]
 
 
-def bench(*cells: Cell, arms: Sequence[ArmFacts] = (AR, FIXED), **facts: Any) -> Bench:
-    return Bench(facts=facts, arms=tuple(arms), cells=cells, prompts="")
+def bench(
+    *cells: Cell, arms: Sequence[ArmFacts] = (AR, FIXED), ask: Ask | None = ASK, **facts: Any
+) -> Bench:
+    return Bench(facts=facts, arms=tuple(arms), cells=cells, prompts="", ask=ask)
 
 
 def ar_turn(question: int = 0, turn: int = 0, **changes: Any) -> Turn:
@@ -44,9 +46,9 @@ def test_what_adds_up_has_no_findings() -> None:
     good = made_cell()
     first, second = ar_turn(0), ar_turn(1, start=1.0)
     assert list(check_cell(good, FIXED, ASK)) == []
-    assert check(bench(made_cell(AR, (first, second)), good), ASK) == []
+    assert check(bench(made_cell(AR, (first, second)), good)) == []
     assert found_in((first, second), AR) == []
-    (finding,) = found_in((first,), SERVER)
+    (finding,) = found_in((first,), SERVER, shares={})
     assert (finding.name, finding.level) == ("no-drafts", "warning")
 
 
@@ -117,11 +119,15 @@ def test_a_fault_of_a_cell_is_named(name: str, changes: dict[str, Any]) -> None:
     assert {finding.level for finding in found} == {"fault"}
 
 
+def told_by_server(*counts: Any) -> list[Finding]:
+    return found_in((made_turn(),), SERVER, shares={}, counts=Counts(*counts))
+
+
 def test_a_servers_own_counts_add_up() -> None:
-    assert found_in(None, counts=Counts(4, 12, 5, (3, 2, 0))) == []
-    assert found_in(None, counts=Counts(4, 12, 5)) == []
+    assert told_by_server(4, 12, 5, (3, 2, 0)) == []
+    assert told_by_server(4, 12, 5) == []
     for wrong in ((4, 12, 13), (4, 12, 5, (2, 3)), (4, 12, 5, (3, 1))):
-        assert names(found_in(None, counts=Counts(*wrong))) == ["accepted"]
+        assert "accepted" in names(told_by_server(*wrong))
 
 
 def test_a_question_may_be_asked_twice_at_once() -> None:
@@ -134,7 +140,7 @@ def test_a_question_may_be_asked_twice_at_once() -> None:
 
 def test_an_answer_that_came_whole_has_no_first_piece() -> None:
     assert found_in((made_turn(first=None),), shares={}) == []
-    assert names(found_in((made_turn(first=None, last=-0.5),), shares={})) == ["times"] * 3
+    assert names(found_in((made_turn(first=None, last=-0.5),), shares={})) == ["times"] * 2
 
 
 def test_shares_may_be_off_by_a_hundredth() -> None:
@@ -213,7 +219,8 @@ def test_what_rounds_count_has_no_findings(turn: Turn) -> None:
 )
 def test_a_count_that_is_off_is_always_found(turn: Turn, name: str, by: int) -> None:
     wrong = replace(turn, **{name: getattr(turn, name) + by})
-    found = list(check_cell(made_cell(FIXED, (wrong,), shares={}), FIXED, Ask(max_tokens=99)))
+    inside = {"prefill": 0.2, "host": 1.8}
+    found = list(check_cell(made_cell(FIXED, (wrong,), shares=inside), FIXED, Ask(max_tokens=99)))
     assert {finding.name for finding in found} - {"no-drafts"}
 
 
@@ -224,7 +231,7 @@ def test_a_missing_template_is_warned_of() -> None:
     assert finding.line().startswith("warning no-template: dflash 4: no chat template was used")
     assert list(check_arm(FIXED)) == list(check_arm(replace(FIXED, details={}))) == []
     ar = made_cell(AR, (ar_turn(0), ar_turn(1, start=1.0)))
-    found = check(bench(ar, made_cell(bare), arms=(AR, bare)), ASK)
+    found = check(bench(ar, made_cell(bare), arms=(AR, bare)))
     assert names(found) == ["no-template"]
 
 
@@ -240,7 +247,7 @@ def test_texts_are_compared_with_plain_decoding() -> None:
     (agreement,) = compare_texts(bench(*cells))
     assert (agreement.of, agreement.same, agreement.early) == (4, 3, 0)
     assert agreement.places == ((1, 40),)
-    (finding,) = check(bench(*cells), ASK)
+    (finding,) = check(bench(*cells))
     assert (finding.name, finding.level, finding.arm) == ("other-text", "warning", "dflash 4")
     assert "1 of 4 texts are not those of ar" in finding.text
     assert "1 after 40" in finding.text
@@ -248,7 +255,7 @@ def test_texts_are_compared_with_plain_decoding() -> None:
 
 def test_texts_that_differ_from_the_beginning_are_no_ties() -> None:
     cells = (said(AR, [TEXT] * 4), said(FIXED, [TEXT, "No.", "A dog.", "Snow covers it all."]))
-    (finding,) = check(bench(*cells), ASK)
+    (finding,) = check(bench(*cells))
     assert (finding.name, finding.level) == ("other-text", "fault")
     assert "ties" not in finding.text
 
@@ -268,32 +275,32 @@ def test_later_turns_of_a_conversation_that_strayed_are_left_out() -> None:
 
 def test_sampled_and_simulated_texts_are_not_compared() -> None:
     cells = (said(AR, [TEXT]), said(FIXED, ["Other."]))
-    assert names(check(bench(*cells), ASK)) == ["other-text"]
-    assert check(bench(*cells), replace(ASK, temperature=1.0)) == []
-    assert check(bench(*cells, simulated=True), ASK) == []
+    assert names(check(bench(*cells))) == ["other-text"]
+    assert check(bench(*cells, ask=replace(ASK, temperature=1.0))) == []
+    assert check(bench(*cells, simulated=True)) == []
 
 
 def test_runs_that_say_other_things_are_unsteady() -> None:
     cells = (said(AR, [TEXT, TEXT]), said(AR, [TEXT, TEXT[:-1]], run=2))
-    (finding,) = check(bench(*cells), ASK)
+    (finding,) = check(bench(*cells))
     assert (finding.name, finding.level) == ("unsteady-text", "warning")
     assert finding.text.startswith("1 answers differ")
 
 
 def test_loops_are_flagged_once_whatever_the_arm_gains_by_them() -> None:
     cells = [said(facts, [TEXT, "so " * 30], run=run) for facts in (AR, FIXED) for run in (0, 1)]
-    found = check(bench(*cells), ASK)
+    found = check(bench(*cells))
     assert [(finding.name, finding.arm, finding.question) for finding in found] == [
         ("one-token-loop", "ar", 1),
         ("one-token-loop", "dflash 4", 1),
     ]
     assert "ends in 'so' 30 times in a row" in found[0].text
-    assert check(bench(*cells, simulated=True), ASK) == []
+    assert check(bench(*cells, simulated=True)) == []
 
 
 def test_faults_come_before_warnings() -> None:
     wrong = made_cell(FIXED, (made_turn(text="so " * 30), made_turn(1, start=1.0, rounds=5)))
-    found = check(bench(wrong, arms=(FIXED,)), ASK)
+    found = check(bench(wrong, arms=(FIXED,)))
     assert names(found) == ["emitted", "one-token-loop"]
     assert [a.level <= b.level for a, b in pairwise(found)] == [True]
 
@@ -301,3 +308,67 @@ def test_faults_come_before_warnings() -> None:
 def test_a_whole_answer_has_no_first_piece() -> None:
     cell = made_cell(turns=(made_turn(0, first=None), made_turn(1, start=1.0, first=None)))
     assert list(check_cell(cell, FIXED, ASK)) == []
+
+
+def test_how_it_was_asked_is_needed_to_check() -> None:
+    wrong = made_cell(FIXED, (made_turn(rounds=5), made_turn(1, start=1.0)))
+    assert names(check(bench(wrong, arms=(FIXED,)))) == ["emitted"]
+    assert check(bench(wrong, arms=(FIXED,), ask=None)) == []
+
+
+def test_prefill_and_decode_are_apart_in_an_answers_time() -> None:
+    # each alone would have room
+    both = made_turn(prefill_seconds=0.3, decode_seconds=0.75)
+    (finding,) = found_in((both,), shares={})
+    assert (finding.name, finding.level) == ("times", "fault")
+    assert "prefill took 0.300000 s and decode 0.750000 of an answer that took 1.0" in finding.text
+
+
+def test_rounds_take_their_time_behind_the_first_token() -> None:
+    # what is behind first tokens is 1.5 s
+    shares = {"prefill": 0.4, "draft": 0.3, "verify": 1.2, "host": 0.1}
+    assert found_in(None, shares=shares) == []
+    swapped = {"prefill": 0.4, "draft": 0.3, "verify": 1.25, "host": 0.05}
+    (finding,) = found_in(None, shares=swapped)
+    assert (finding.name, finding.level) == ("shares", "fault")
+    assert "drafts and verifies took 1.550000 s of 1.500000" in finding.text
+    assert found_in(None, shares=swapped, concurrency=2) == []
+
+
+def test_a_server_that_drafts_more_than_its_width_is_warned_of() -> None:
+    most = made_turn(drafted=15, drafted_at=())  # four rounds of three, and one that was cut
+    assert found_in((most,), SERVER, shares={}) == []
+    (finding,) = found_in((replace(most, drafted=16),), SERVER, shares={})
+    assert (finding.name, finding.level) == ("drafted", "warning")
+    steps = replace(SERVER, mode="mtp", width=3)
+    assert found_in((most,), steps, shares={}) == []
+    assert names(found_in((replace(most, drafted=16),), steps, shares={})) == ["drafted"]
+
+
+def test_a_servers_counters_and_answers_tell_of_the_same_drafts() -> None:
+    assert found_in(None, SERVER, counts=Counts(8, 24, 10)) == []
+    (finding,) = found_in(None, SERVER, counts=Counts(8, 27, 10))
+    assert (finding.name, finding.level) == ("drafted", "warning")
+    assert "24 tokens were drafted by answer, 27 by the server's counters" in finding.text
+
+
+@pytest.mark.parametrize("told", ["answers", "counters"])
+def test_a_baseline_that_drafts_is_warned_of(told: str) -> None:
+    base = replace(SERVER, mode="ar", width=None)
+    silent = {"rounds": None, "drafted": None, "accepted": None, "prefill_seconds": None}
+    silent |= {"drafted_at": (), "accepted_at": ()}
+    turns = None if told == "answers" else (made_turn(**silent), made_turn(1, start=1.0, **silent))
+    counts = Counts(8, 24, 10) if told == "counters" else None
+    (finding,) = found_in(turns, base, counts=counts)
+    assert (finding.name, finding.level) == ("drafts", "warning")
+    assert "dflash:8=URL" in finding.text
+
+
+def test_a_server_of_ours_counts_as_exactly_as_far_as_it_tells() -> None:
+    told = made_turn(drafted_at=())
+    assert found_in((told,), shares={}) == []
+    assert names(found_in((replace(told, rounds=5),), shares={})) == ["emitted"]
+    for wrong in ((3, 1), (5, 0, 0)):
+        assert "positions" in names(found_in((replace(told, accepted_at=wrong),), shares={}))
+    silent = replace(told, rounds=None, drafted=None, accepted=None, accepted_at=())
+    assert found_in((silent,), shares={}) == []

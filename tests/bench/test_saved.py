@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from dflash_gguf.bench import saved
 from dflash_gguf.bench.figures import reckon
 from dflash_gguf.bench.output import check_form, render
 from dflash_gguf.bench.records import Counts, Failure
@@ -107,30 +106,6 @@ def test_an_earlier_run_stays(tmp_path: Path) -> None:
     assert (first / "bench.json").read_bytes() == kept
 
 
-def test_a_run_is_there_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(saved.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        save(cards(), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_name_is_given_up_if_the_run_cannot_take_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(_self: Path, _to: Path) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(Path, "rename", fails)
-    with pytest.raises(OSError, match="Input/output"):
-        save(cards(), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
@@ -173,7 +148,7 @@ def _turns(change: Callable[[str], str]) -> Callable[[Path], object]:
         (_edit(lambda d: d["cells"].pop()), "it has turns of cell 1"),
         (_turns(lambda text: text.replace("answer 4", "answer 5")), "belong to different runs"),
         (_turns(lambda text: text[: text.rindex('{"cell"')]), "1 answers in turns.jsonl"),
-        (_turns(lambda text: text[:-9]), "it is no JSON by lines"),
+        (_turns(lambda text: text[:-9]), "line 3: it is no JSON"),
         (
             _turns(lambda text: text.replace('"cell": 0', '"cell": true')),
             "line 1: its cell is True",

@@ -33,6 +33,7 @@ class Fake:
     owner: str = "openai"
     metrics: Callable[[], str] | None = None
     url: str = ""
+    port: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     going: int = 0
@@ -111,7 +112,7 @@ def serving(fake: Fake) -> Iterator[Fake]:
             else:
                 self.wfile.write(b"0\r\n\r\n")
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", fake.port), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
