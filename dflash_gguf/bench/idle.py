@@ -31,7 +31,7 @@ def refuse_idle(
     Args:
         given: the options of `bench` on the command line, by their parameters' names.
         flags: how each is spelt.
-        dflash: whether blocks are drafted by this engine.
+        dflash: whether blocks are drafted by this engine; llama-server beside it (--peer) has them too.
         greedy: whether nothing is sampled.
     """
     servers = given & {"base_url", "peer_cmd", "peer"}
@@ -53,7 +53,7 @@ def refuse_idle(
         return
     if "target" not in given and servers:
         refuse(_PAIRS, "this engine takes no part without --target")
-    elif not dflash:
+    elif not dflash and "peer" not in given:
         refuse({"block", "simulate"}, "no drafter takes part (--draft, --modes dflash)")
     if greedy:
         refuse(_FILTERS, "greedy answers are not sampled (--temp)")

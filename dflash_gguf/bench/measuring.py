@@ -11,7 +11,9 @@ from ..errors import UsageError
 from ..fitting import default_context
 from ..gguf_file import GgufFile
 from ..hardware import default_threads
-from ..options import Options
+from ..options import Options, settled
+from ..pair import check_pair
+from ..sampling import Sampling
 from ..terminal import no_reader_needed, write
 from .asked import (
     Pair,
@@ -78,6 +80,7 @@ def measured(
     concurrencies = parse_concurrencies(wishes.concurrency)
     peers = _peers(wishes)
     pair = None if wishes.target is None and peers else _pair(wishes, peers)
+    ask = _ask(wishes)
     questions = _questions(wishes, concurrencies)
     pair = None if pair is None else _found(pair)
     arms = [] if pair is None else plan_pair(pair)
@@ -87,7 +90,7 @@ def measured(
         made = measure(
             arms,
             questions,
-            _ask(wishes),
+            ask,
             concurrencies=concurrencies,
             runs=wishes.runs,
             facts=_facts(wishes, pair, questions),
@@ -191,16 +194,24 @@ def _pair(wishes: Wishes, peers: Sequence[Peer] = ()) -> Pair:
             mtp=bool(wishes.peer_programs) or any(peer.mode == "mtp" for peer in peers),
         ),
         parse_blocks(wishes.block),
-        Options(context=wishes.context or None, threads=wishes.threads),
+        settled(Options(context=wishes.context or None, threads=wishes.threads), {}),
         None if wishes.simulate is None else parse_simulation(wishes.simulate, wishes.seed),
     )
 
 
 def _found(pair: Pair) -> Pair:
-    """Say which file the drafter is, if a folder was given or a checkpoint."""
+    """Say which file the drafter is, if a folder was given or a checkpoint; see that it fits before anything is loaded."""
     from ..draft_file import find_draft
 
-    return pair if pair.draft is None else replace(pair, draft=find_draft(pair.draft, pair.target))
+    if pair.draft is None:
+        return pair
+    draft = find_draft(pair.draft, pair.target)
+    trained = check_pair(pair.target, draft).block
+    widest = max((block for block in pair.blocks if isinstance(block, int)), default=0)
+    if widest > trained:
+        text = f"--block {widest}: {draft} was trained for {trained} rows; give 2 to {trained}, or auto"
+        raise UsageError(text)
+    return replace(pair, draft=draft)
 
 
 def _files(pair: Pair | None) -> list[Path]:
@@ -245,6 +256,8 @@ def _context(pair: Pair) -> int:
 
 
 def _ask(wishes: Wishes) -> Ask:
+    """Raises UsageError for sampling out of its bounds."""
+    Sampling(wishes.temperature, top_p=wishes.top_p, top_k=wishes.top_k, seed=wishes.seed)
     return Ask(
         max_tokens=wishes.max_tokens,
         temperature=wishes.temperature,

@@ -132,7 +132,7 @@ class PeerProcess:
         how = f"was not ready after {wait:g} s"
         if not self.running:
             how = f"ended with status {self._process.returncode} before it was ready"
-        text = f"{self._name} {how}: {self.log_tail()}"
+        text = f"{self._name} {how}: {self.log_tail() or 'it wrote nothing'}"
         raise PeerError(text)
 
     def _answers(self, path: str) -> bool:

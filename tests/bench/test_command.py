@@ -126,6 +126,20 @@ def test_wishes_that_make_no_sense_end_with_2_and_one_line(
     assert done.stdout == ""
 
 
+def test_a_pair_that_does_not_fit_is_told_before_it_is_loaded(tiny: Tiny) -> None:
+    draft = tiny.draft("bf16")
+    for words, code, said in (
+        (("-md", draft, "--block", "4,17"), 2, f"--block 17: {draft} was trained for 16 rows"),
+        (("-md", tiny.target), 3, "is not a DFlash drafter"),
+        (("-md", draft, "-t", "0"), 2, "threads is 0; expected"),
+        (("-md", draft, "--temp", "1", "--top-p", "1.5"), 2, "top_p is 1.5; expected"),
+    ):
+        done = command("bench", "-m", tiny.target, *words)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
 def test_a_missing_target_ends_with_3() -> None:
     done = command("bench", "-m", "/nowhere/t.gguf")
     assert done.returncode == 3

@@ -30,7 +30,7 @@ def refused(*given: str, dflash: bool = False, greedy: bool = True) -> None:
         ("show", "output", "plot", "quiet"),
         ("target", "draft", "sweep", "block", "context", "threads", "concurrency", "output"),
         ("base_url", "peer_cmd", "peer_model", "stream", "workload", "concurrency"),
-        ("target", "peer", "peer_model", "stream"),
+        ("target", "peer", "peer_model", "stream", "modes", "block", "simulate"),
         ("target", "base_url", "threads", "context"),
         (),
     ],

@@ -54,7 +54,7 @@ def test_a_urls_column_stands_before_it(text: str, mode: str, width: int | str |
 @pytest.mark.parametrize(
     ("text", "command", "said"),
     [
-        ("localhost:1", False, "expected http://"),
+        ("localhost:1", False, "expected a URL such as http://"),
         ("llama-server -m t.gguf", True, "where its port goes"),
         ("", True, "where its port goes"),
         ("llama-server 'a {port}", True, "no closing quotation"),
