@@ -59,14 +59,14 @@ def _bench(options: str, tables: Callable[[Lines], Sequence[Table]]) -> Step:
     return Step((*BENCH, *options.split(), "-o", "json"), tables, document=True)
 
 
-def _shape(name: str) -> Step:
-    options = ("--outdir", "build/shapes", "--outtype", "q4_0", "--force", "--quiet")
+def _shape(name: str, *more: str) -> Step:
+    options = ("--outdir", "build/shapes", "--outtype", "q4_0", *more, "--force", "--quiet")
     return Step((*SHAPE, name, *options), wrote)
 
 
 def _simulated(name: str, options: str) -> Step:
-    pair = f"--target build/shapes/{name}-shape-Q4_0.gguf --draft build/shapes/{name}-shape-draft-Q4_0.gguf"
-    asked = f"--simulate {CURVE} --workload builtin -c 2048 --peer {SERVER}"
+    pair = f"--target build/shapes/{name}-Q4_0.gguf --draft build/shapes/{DRAFTS[name]}-Q4_0.gguf"
+    asked = f"--workload builtin:arithmetic -c 2048 --concurrency 1 --peer {SERVER} --no-stream"
     return _bench(f"{pair} {asked} {options}", bench_tables)
 
 
@@ -217,10 +217,11 @@ SECTIONS = (
                 f"{' '.join(TINY)} --spins default,2000",
                 Columns(
                     "Decode speed, tok/s",
-                    ("busy", "Cores taken"),
                     ("GOMP_SPINCOUNT", "GOMP_SPINCOUNT"),
-                    ("plain", "Plain"),
-                    ("drafted", "Block 8"),
+                    ("drafts", "Drafter"),
+                    ("idle", "Cores idle"),
+                    ("busy", "Cores taken"),
+                    ("ratio", "Ratio"),
                 ),
             ),
         ),

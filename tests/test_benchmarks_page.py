@@ -174,7 +174,7 @@ def test_a_failed_command_leaves_the_run_file_alone(
     assert not (tmp_path / "runs").exists()
     assert measure('print(\'{"busy": true, "plain": 5.5}\')') == 0
     (run,) = report.known_runs()
-    assert run.steps[0].lines == ({"busy": True, "plain": 5.5},)
+    assert run.steps[0].lines == ({"drafts": True, "idle": 5.5},)
     assert "| yes | 5.5 |" in report.render([run])
     assert measure("print('no JSON')") == 1
     assert report.known_runs() == [run]
