@@ -1,5 +1,5 @@
 # make demo: set up and run the main job on the tiny pair. make test: set up and pass the tests.
-# make benchmarks: measure what BENCHMARKS.md shows and write it (only="tiny 9b": these sections; about 45 minutes for all).
+# make benchmarks: measure what BENCHMARKS.md shows and write it (only="tiny 9b": these sections; about 55 minutes for all).
 # make sanitize: a short tour of the C++ under sanitizers. make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
 PYTHON ?= python3
 VENV   ?= .venv

@@ -1,8 +1,12 @@
-"""Mainline llama.cpp's programs, built from the source that the pinned llama-cpp-python packages."""
+"""Mainline llama.cpp's programs, built from the source that the pinned llama-cpp-python packages.
+
+python benchmarks/mainline.py llama_cpp_python-0.3.36.tar.gz build/mainline llama-server
+"""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -25,3 +29,7 @@ def build(sdist: Path, folder: Path, program: str) -> Path:
     subprocess.run(["cmake", "-S", source, "-B", made, "-G", "Ninja", *options], check=True)
     subprocess.run(["ninja", "-C", made, program], check=True)
     return made / "bin" / program
+
+
+if __name__ == "__main__":
+    print(build(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))

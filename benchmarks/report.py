@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "benchmarks" / "runs"
 REPORT = ROOT / "BENCHMARKS.md"
 DEMO = ROOT / "build" / "demo"
+KEPT = ROOT / "build" / "benchmarks" / "failed.txt"
 
 _SAID = ("Machine: ", "Versions: ")  # notes whose facts stand above a section
 _INTRO = """\
@@ -96,7 +97,11 @@ def _step(step: Step, server: str) -> StepRun:
     done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.monotonic() - began
     if done.returncode != 0:
-        text = f"status {done.returncode} of: {shown}"
+        KEPT.parent.mkdir(parents=True, exist_ok=True)
+        KEPT.write_text(done.stdout, encoding="utf-8")
+        text = (
+            f"status {done.returncode} of: {shown} (what it printed is in {KEPT.relative_to(ROOT)})"
+        )
         raise Failed(text)
     return StepRun(shown, seconds, tuple(_printed(step, done.stdout)))
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from dflash_gguf.bench.document import read_document
 from dflash_gguf.bench.fields import filled
-from dflash_gguf.bench.sweep import Sweep
+from dflash_gguf.bench.sweep import Best, Sweep
 from dflash_gguf.bench.sweeping import sweep_tables
 from dflash_gguf.bench.tables import NONE, Table, all_tables
 
 Lines = Sequence[Mapping[str, Any]]
 
+_DETAILS, _MOST_ROWS = "Every arm", 24
 # the cards' tables and those that say whether they mean anything; `bench --show` has all of them
 _SHOWN = ("Throughput", "Block size", "Accept length", "Greedy texts", "Shares")
 
@@ -57,17 +58,24 @@ def bench_tables(lines: Lines) -> list[Table]:
     """Return the tables of a measurement, `bench -o json`."""
     (document,) = lines
     bench, figures = read_document(document, "a run file")
-    return [table for table in all_tables(bench, figures) if table.title.startswith(_SHOWN)]
+    return [
+        table
+        for table in all_tables(bench, figures)
+        if table.title.startswith(_SHOWN)
+        or (table.title.startswith(_DETAILS) and len(table.rows) <= _MOST_ROWS)
+    ]
 
 
 def sweep_of(lines: Lines) -> list[Table]:
     """Return the tables of `bench --sweep -o json`."""
     (document,) = lines
-    sweeps = [
-        filled(Sweep, {key: value for key, value in each.items() if key != "best"})
-        for each in document["sweeps"]
-    ]
-    return sweep_tables(sweeps, document["facts"])
+    sweeps, best = [], []
+    for found in document["sweeps"]:
+        told = dict(found)
+        # as it was reckoned then: later versions may know other curves
+        best.append([filled(Best, each) for each in told.pop("best")])
+        sweeps.append(filled(Sweep, told))
+    return sweep_tables(sweeps, document["facts"], best)
 
 
 def wrote(_: Lines) -> list[Table]:

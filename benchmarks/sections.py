@@ -20,8 +20,8 @@ from dflash_gguf.bench.tables import Table
 
 SERVER = "{server}"  # llama-server's path in a command
 BENCH, SHAPE = ("dflash-gguf", "bench"), ("dflash-gguf", "shape")
+CURVE = "qwen3.5-9b-gsm8k"
 TINY = ("--target", "models/tiny/target.gguf", "--draft", "build/demo/tiny-draft-BF16.gguf")
-CURVE = "qwen3.5-27b-gsm8k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ def _bench(options: str, tables: Callable[[Lines], Sequence[Table]]) -> Step:
     return Step((*BENCH, *options.split(), "-o", "json"), tables, document=True)
 
 
-def _shape(name: str, *more: str) -> Step:
-    options = ("--outdir", "build/shapes", "--outtype", "q4_0", *more, "--force", "--quiet")
+def _shape(name: str, outtype: str, *more: str) -> Step:
+    options = ("--outdir", "build/shapes", "--outtype", outtype, *more, "--force", "--quiet")
     return Step((*SHAPE, name, *options), wrote)
 
 
-def _simulated(name: str, options: str) -> Step:
-    pair = f"--target build/shapes/{name}-Q4_0.gguf --draft build/shapes/{DRAFTS[name]}-Q4_0.gguf"
-    asked = f"--workload builtin:arithmetic -c 2048 --concurrency 1 --peer {SERVER} --no-stream"
+def _simulated(name: str, outtype: str, options: str) -> Step:
+    pair = f"--target build/shapes/{name}-{outtype}.gguf --draft build/shapes/{name}-draft-{outtype}.gguf"
+    asked = f"--simulate {CURVE} --workload builtin:arithmetic -c 2048 --peer {SERVER} --no-stream"
     return _bench(f"{pair} {asked} {options}", bench_tables)
 
 
@@ -89,29 +89,44 @@ SECTIONS = (
     ),
     Section(
         "0.8b",
-        "A pair of Qwen3.5-0.8B's shape in q4_0 (simulated acceptance)",
+        "A pair of Qwen3.5-0.8B's shape in bf16 (simulated acceptance)",
         6,
         "Random weights in files of the real shape. Times and memory are real; how many drafts are accepted is drawn from a "
-        "published survival curve (z-lab/dflash issue 52: Qwen3.5-27B on GSM8K), llama-server's by its own "
-        "`--spec-synth-rates`. What it shows is what such acceptance would be worth on this machine.",
+        "curve with the accept lengths that the model card of z-lab/Qwen3.5-9B-DFlash has for GSM8K, llama-server's by its own "
+        "`--spec-synth-rates`. What it shows is what such acceptance would be worth on this machine. Prompts of about 220 "
+        "tokens count in tok/s; decode tok/s is without them.",
         (
-            _shape("Qwen3.5-0.8B"),
+            _shape("Qwen3.5-0.8B", "bf16"),
             _simulated(
-                "Qwen3.5-0.8B",
-                "--questions 4 -n 96 --block 4,8,16,auto --concurrency 1 --runs 3",
+                "Qwen3.5-0.8B-shape",
+                "BF16",
+                "--block 4,8,16,auto --questions 2 -n 96 --runs 3",
+            ),
+        ),
+    ),
+    Section(
+        "0.8b-q4",
+        "The same shape in q4_0, beside llama-server's MTP (simulated acceptance)",
+        6,
+        "As above, in q4_0, whose rows cost more in a block, and with the target's own next-token layer, which llama-server "
+        "drafts with (MTP, from the card's accept lengths of MTP; n steps stand beside a block of n + 1).",
+        (
+            _shape("Qwen3.5-0.8B", "q4_0", "--mtp"),
+            _simulated(
+                "Qwen3.5-0.8B-shape-mtp",
+                "Q4_0",
+                "--modes ar,mtp,dflash --block 4,8,16,auto --questions 2 -n 64 --runs 2",
             ),
         ),
     ),
     Section(
         "9b",
         "A pair of Qwen3.5-9B's shape in q4_0 (simulated acceptance)",
-        13,
+        9,
         "As above, with 5.3 GB of target. One arm at a time is in memory.",
         (
-            _shape("Qwen3.5-9B"),
-            _simulated(
-                "Qwen3.5-9B", "--questions 2 -n 48 --block 4,8,auto --concurrency 1 --runs 1"
-            ),
+            _shape("Qwen3.5-9B", "q4_0"),
+            _simulated("Qwen3.5-9B-shape", "Q4_0", "--block 8,auto --questions 1 -n 48 --runs 1"),
         ),
     ),
     Section(
@@ -124,7 +139,7 @@ SECTIONS = (
     Section(
         "peers",
         "Decoding alone, beside llama-server and a bare loop",
-        6,
+        4,
         "The same ids to all, prompts not counted, whole answers over HTTP. The loop is one of the same llama.cpp calls without "
         "any choice in it (`benchmarks/floor_arm.py`). Ratios are medians of each pass's own.",
         (
@@ -156,7 +171,7 @@ SECTIONS = (
     Section(
         "never-slower",
         "`--block auto` where a drafter does not help, and where it does",
-        7,
+        5,
         "Ratios to plain decoding, in turns with it. A drafter of random weights is never right; it is measured from the first "
         "look on, with an empty cache, over as many tokens an answer as the table says. With the real drafter, 256.",
         (
@@ -175,7 +190,7 @@ SECTIONS = (
             ),
             _script(
                 "never_slower",
-                "--target models/tiny/target.gguf --random-like models/tiny/draft --sequences 32 -n 1024 --pairs 5",
+                "--target models/tiny/target.gguf --random-like models/tiny/draft --sequences 32 -n 2048 --pairs 3",
                 Columns(
                     "The same, 32 answers at once",
                     ("sequences", "Answers at once"),
@@ -209,7 +224,7 @@ SECTIONS = (
     Section(
         "busy",
         "While other programs keep the cores busy",
-        2,
+        3,
         "Tokens per second of decoding with an endless loop on every core, and without, by how long OpenMP's threads spin.",
         (
             _script(
@@ -244,7 +259,7 @@ SECTIONS = (
     Section(
         "vocab",
         "A drafter's head for fewer tokens (`--draft-vocab`)",
-        4,
+        3,
         "Time to draft with the whole head and with smaller ones: of Qwen3.5-0.8B's shape in bf16 (random weights, 248,320 "
         "tokens), and of the tiny pair, whose 1,280 tokens are all in use.",
         (

@@ -35,7 +35,8 @@ def run_files(report: ModuleType) -> ModuleType:
 
 def test_the_page_is_what_the_run_files_say(report: ModuleType) -> None:
     assert RUNS
-    assert report.render(report.known_runs()) == report.REPORT.read_text(encoding="utf-8")
+    same = report.render(report.known_runs()) == report.REPORT.read_text(encoding="utf-8")
+    assert same, "write it again: python benchmarks/report.py --render"
 
 
 def doubled(value: Any) -> Any:
@@ -160,6 +161,8 @@ def test_a_failed_command_leaves_the_run_file_alone(
     (step,) = section.steps
     script = tmp_path / "script.py"
     monkeypatch.setattr(report, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(report, "KEPT", tmp_path / "kept" / "failed.txt")
     monkeypatch.setattr(report, "prepare", lambda: None)
 
     def measure(text: str) -> int:
@@ -172,7 +175,8 @@ def test_a_failed_command_leaves_the_run_file_alone(
 
     assert measure("import sys; print('{}'); sys.exit(3)") == 1
     assert not (tmp_path / "runs").exists()
-    assert measure('print(\'{"busy": true, "plain": 5.5}\')') == 0
+    assert report.KEPT.read_text() == "{}\n"
+    assert measure('print(\'{"drafts": true, "idle": 5.5}\')') == 0
     (run,) = report.known_runs()
     assert run.steps[0].lines == ({"drafts": True, "idle": 5.5},)
     assert "| yes | 5.5 |" in report.render([run])

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..draft_family import DSPARK
 from ..errors import UsageError
 from ..pair import read_draft
+from ..simulation import Simulation
 from .asked import Pair
 from .peer_process import PORT
 from .peers import CONCURRENCY, CONTEXT, Peer
@@ -42,14 +43,15 @@ def peers_like(program: str, pair: Pair, *, threads: int) -> list[Peer]:
     if "ar" in pair.modes:
         peers.append(Peer(shlex.join(base), True, "ar", None, None))
     for block in blocks:
-        drawn = _drawn(pair, block - 1)
-        most = ["--spec-draft-n-max", str(block - 1), *drawn]
+        most = ["--spec-draft-n-max", str(block - 1)]
         if "mtp" in pair.modes:
-            words = [*base, "--spec-type", "draft-mtp", *most]
+            drawn = _drawn(pair.simulate and pair.simulate.of_mtp(), block - 1)
+            words = [*base, "--spec-type", "draft-mtp", *most, *drawn]
             peers.append(Peer(shlex.join(words), True, "mtp", block - 1, block - 1))
         if "dflash" in pair.modes and pair.draft is not None:
             words = [*base, "-md", str(pair.draft), "-td", str(threads)]
-            words += ["--spec-type", _spec_type(pair.draft), *most]
+            drawn = _drawn(pair.simulate, block - 1)
+            words += ["--spec-type", _spec_type(pair.draft), *most, *drawn]
             peers.append(Peer(shlex.join(words), True, "dflash", block, block - 1))
     return peers
 
@@ -59,10 +61,10 @@ def _spec_type(draft: Path) -> str:
     return "draft-dspark" if read_draft(draft).layout.family == DSPARK else "draft-dflash"
 
 
-def _drawn(pair: Pair, steps: int) -> list[str]:
-    """Draw how many drafts are accepted from the same curve, if ours are."""
-    if pair.simulate is None:
+def _drawn(simulate: Simulation | None, steps: int) -> list[str]:
+    """Draw how many drafts are accepted, if ours are: of MTP from the curve of the same source."""
+    if simulate is None:
         return []
     # a value for each draft; what is behind the curve's end is never accepted
-    rates = (*pair.simulate.curve(), *[0.0] * steps)[:steps]
+    rates = (*simulate.curve(), *[0.0] * steps)[:steps]
     return ["--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)]

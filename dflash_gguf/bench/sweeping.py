@@ -15,7 +15,7 @@ from ..pair import check_pair
 from .facts import Fact
 from .notes import where_lines
 from .output import check_form, md_table
-from .sweep import Sweep, best_rows, best_widths, cost_rows, measure_costs
+from .sweep import Best, Sweep, best_rows, best_widths, cost_rows, measure_costs
 from .tables import Table
 
 _COSTS = (
@@ -75,14 +75,19 @@ def render_sweeps(sweeps: Sequence[Sweep], facts: Mapping[str, Fact], form: str)
     return text.getvalue()
 
 
-def sweep_tables(sweeps: Sequence[Sweep], facts: Mapping[str, Fact]) -> list[Table]:
-    """Return two tables for each number of sequences."""
+def sweep_tables(
+    sweeps: Sequence[Sweep],
+    facts: Mapping[str, Fact],
+    best: Sequence[Sequence[Best]] | None = None,
+) -> list[Table]:
+    """Return two tables for each number of sequences; `best` of each sweep if it is known already."""
     tables = []
-    for sweep in sweeps:
+    found = [best_widths(sweep) for sweep in sweeps] if best is None else best
+    for sweep, widths in zip(sweeps, found, strict=True):
         at = f"{sweep.sequences} at a time"
         for title, (head, *rows), rules in (
             (f"Cost of a round by width, {at}", cost_rows(sweep), _COSTS),
-            (f"Best width by acceptance, {at}", best_rows(best_widths(sweep)), _BEST),
+            (f"Best width by acceptance, {at}", best_rows(widths), _BEST),
         ):
             tables.append(Table(title, head, tuple(rows), (*where_lines(facts), *rules)))
     return tables

@@ -93,6 +93,10 @@ def test_a_simulation_is_the_servers_too(tiny: Tiny) -> None:
     ]
     # as many as it drafts; behind the curve's end nothing is accepted
     assert rates == ["0.9,0.5", "0.9,0.5,0.25,0,0"]
+    both = Pair(tiny.target, None, ("mtp",), (4,), simulate=Simulation("qwen3.5-9b-gsm8k"))
+    (mtp,) = peers_like(sys.executable, both, threads=1)
+    drawn = [float(part) for part in options(mtp)["--spec-synth-rates"].split(",")]
+    assert 1 + sum(drawn) == pytest.approx(3.464, abs=1e-3)  # the card's, of MTP with 3 steps
 
 
 @pytest.mark.parametrize(
