@@ -36,14 +36,14 @@ test: $(BIN)/pytest
 	$(BIN)/pytest -n 2
 
 # mainline's server, from the source that llama-cpp-python packages, unless LLAMA_SERVER names one that is built
-MAINLINE     := build/mainline
-LLAMA_SERVER ?= $(MAINLINE)/build/bin/llama-server
-$(MAINLINE)/build/bin/llama-server: $(BIN)/dflash-gguf
+MAINLINE := build/mainline
+BUILT    := $(MAINLINE)/build/bin/llama-server
+$(BUILT): $(BIN)/dflash-gguf
 	$(BIN)/python -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --dest $(MAINLINE) llama-cpp-python==0.3.36
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/mainline.py $(MAINLINE)/*.tar.gz $(MAINLINE) llama-server
 
-benchmarks: $(BIN)/pytest $(LLAMA_SERVER)
-	$(BIN)/python benchmarks/report.py --server $(LLAMA_SERVER) $(only)
+benchmarks: $(BIN)/pytest $(if $(LLAMA_SERVER),,$(BUILT))
+	$(BIN)/python benchmarks/report.py --server $(or $(LLAMA_SERVER),$(BUILT)) $(only)
 
 # the extension under gcc's AddressSanitizer and UndefinedBehaviorSanitizer, in a folder of its own. Python does not
 # give back all it takes, so that leaks are not looked for: benchmarks/soak.py does.
