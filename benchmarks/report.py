@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "benchmarks" / "runs"
 REPORT = ROOT / "BENCHMARKS.md"
 DEMO = ROOT / "build" / "demo"
+# the package that is installed, not the folder of its source
+COMMAND = [sys.executable, "-P", "-m", "dflash_gguf"]
 KEPT = ROOT / "build" / "benchmarks" / "failed.txt"
 
 _SAID = ("Machine: ", "Versions: ")  # notes whose facts stand above a section
@@ -87,7 +89,7 @@ def _step(step: Step, server: str) -> StepRun:
         text = "it is measured beside llama-server; name one with --server (make: LLAMA_SERVER=...)"
         raise Failed(text)
     shown = command_line(step)
-    programs = {"python": [sys.executable], "dflash-gguf": [sys.executable, "-m", "dflash_gguf"]}
+    programs = {"python": [sys.executable], "dflash-gguf": COMMAND}
     words = [
         *programs[step.words[0]],
         *(server if word == SERVER else word for word in step.words[1:]),
@@ -167,7 +169,7 @@ def prepare() -> None:
             "models/tiny/target.gguf",
         ]
         words += ["--outdir", str(DEMO), "--force"]
-        subprocess.run([sys.executable, "-m", "dflash_gguf", *words], cwd=ROOT, check=True)
+        subprocess.run([*COMMAND, *words], cwd=ROOT, check=True)
 
 
 def main() -> int:

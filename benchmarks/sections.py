@@ -130,6 +130,26 @@ SECTIONS = (
         ),
     ),
     Section(
+        "trimmed-head",
+        "A head of 32,768 tokens, beside llama-server with the whole one (simulated acceptance)",
+        4,
+        "Decoding alone of Qwen3.5-0.8B's shape in bf16: our drafter with a head of its own for the most useful 32,768 tokens of "
+        "248,320 (`--draft-vocab`), the server's with the borrowed one. What such a head costs in acceptance depends on the "
+        "text and is not simulated: both draw from one curve (z-lab/dflash issue 52).",
+        (
+            _shape("Qwen3.5-0.8B", "bf16"),
+            _shape("Qwen3.5-0.8B", "bf16", "--draft-vocab", "32768"),
+            _script(
+                "peers",
+                f"--server {SERVER} --target build/shapes/Qwen3.5-0.8B-shape-BF16.gguf "
+                "--draft build/shapes/Qwen3.5-0.8B-shape-draft-32768-BF16.gguf "
+                "--peer-draft build/shapes/Qwen3.5-0.8B-shape-draft-BF16.gguf "
+                "--simulate --count 2 -n 64 --blocks 8,auto --n-max 7 --passes 4",
+                peers_table,
+            ),
+        ),
+    ),
+    Section(
         "sweep",
         "What a verify and a draft cost by width",
         2,
