@@ -44,7 +44,7 @@ def said(value: Any) -> str:
     elif isinstance(value, int):
         text = f"{value:,}"
     elif isinstance(value, float):
-        text = f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
+        text = f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
     elif isinstance(value, list):
         text = ", ".join(map(said, value))
     elif isinstance(value, dict):
