@@ -12,6 +12,7 @@ from ..errors import UsageError
 from .invariants import Finding, check
 from .labels import column_names
 from .lacks import lacks
+from .loops import loop
 from .records import ArmFacts, Bench, Cell, Turn
 from .texts import compare_texts, texts_hash
 
@@ -58,6 +59,7 @@ class Figure:
         texts: SHA-256 of the first run's answers, by question and turn.
         same_texts: how many of the answers of the first run are the baseline's, and of how many; None: they need not be
             (sampled, simulated), or this is the baseline.
+        loops: how many of the first run's answers are one token over and over, which drafters guess with ease.
     """
 
     arm: str
@@ -81,6 +83,7 @@ class Figure:
     peak_memory: int | None = None
     texts: str = ""
     same_texts: tuple[int, int] | None = None
+    loops: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,7 @@ def _figure(runs: dict[int, Cell], base: dict[int, Cell]) -> Figure:
         shares=_shares(cells),
         peak_memory=max(peaks, default=None),
         texts=texts_hash(cells[0].turns),
+        loops=sum(loop(turn.text) is not None for turn in cells[0].turns),
     )
 
 

@@ -159,8 +159,18 @@ def same_texts(figures: Figures, notes: Notes) -> Table:
         titled(f"Greedy texts that are those of {than}", simulated=figures.simulated),
         ("Workload", "Concurrency", *(names[arm.name] for arm in arms)),
         tuple(rows),
-        notes.of("texts"),
+        (*notes.of("texts"), *_loops(figures)),
     )
+
+
+def _loops(figures: Figures) -> Iterable[str]:
+    """A line if answers are one token over and over, with the most that an arm has of each workload."""
+    most: dict[str, int] = {}
+    for figure in figures.by_key.values():
+        most[figure.workload] = max(most.get(figure.workload, 0), figure.loops)
+    told = [f"{count} of {workload}" for workload, count in most.items() if count]
+    if told:
+        yield f"one token over and over, which is drafted with ease: {', '.join(told)} (answers, of an arm at most)."
 
 
 def details(figures: Figures, notes: Notes) -> Table:

@@ -58,6 +58,16 @@ def test_texts_that_are_the_same_are_told(tmp_path: Path) -> None:
     assert "| w | 1 | 1/2 |" in done.stdout
 
 
+def test_answers_that_are_one_token_over_and_over_are_told() -> None:
+    same = {"settings.sampling": "greedy"}
+    fine = bench(cell(BASE, 1, 90.0), cell(WIDE4, 1, 80.0), **same)
+    assert "over and over" not in render(fine, "md")
+    stuck = turn(0, text="and so " + "on " * 60)
+    made = bench(cell(BASE, 1, 90.0), cell(WIDE4, 1, 80.0, stuck, turn(1)), **same)
+    assert [figure.loops for figure in reckon(made).by_key.values()] == [0, 1]
+    assert "with ease: 1 of w (answers" in render(made, "md")
+
+
 @pytest.mark.parametrize("facts", [{"settings.sampling": "temperature 1"}, {"simulated": True}])
 def test_texts_that_need_not_be_the_same_are_not_compared(facts: dict[str, Any]) -> None:
     made = bench(
