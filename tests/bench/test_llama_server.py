@@ -19,6 +19,7 @@ from dflash_gguf.bench.llama_server import peers_like
 from dflash_gguf.bench.peers import Peer, parse_peer, plan_peers
 from dflash_gguf.bench.records import Ask, Question
 from dflash_gguf.bench.saved import read_bench
+from dflash_gguf.bench.schedule import measure
 from dflash_gguf.errors import UsageError
 from dflash_gguf.simulation import Simulation
 
@@ -41,7 +42,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.give(json.dumps({"data": [{"id": "m.gguf", "owned_by": "llamacpp"}]}))
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not asked.get("stream"):
+            message = {"message": ANSWER["delta"], "finish_reason": "stop"}
+            self.give(json.dumps({"choices": [message], "usage": USAGE}))
+            return
         lines = [json.dumps({"choices": [ANSWER], "usage": USAGE}), "[DONE]"]
         self.give("".join(f"data: {line}\\n\\n" for line in lines))
 http.server.ThreadingHTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
@@ -114,24 +119,43 @@ def test_what_nothing_can_stand_beside_is_refused(
         peers_like(program, pair, threads=1)
 
 
-def test_a_server_is_started_anew_for_another_number_of_requests(tmp_path: Path) -> None:
+@pytest.fixture
+def line(tmp_path: Path) -> str:
+    """A command that starts the server above."""
     folder = tmp_path / "a folder"
     folder.mkdir()
     program = folder / "server.py"
     program.write_text(SERVER)
-    line = f"{sys.executable} '{program}' {{port}} {{concurrency}} {{context}}"
-    (planned,) = plan_peers([parse_peer(line, command=True)], context=100)
+    return f"{sys.executable} '{program}' {{port}} {{concurrency}} {{context}}"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_server_is_started_anew_for_another_number_of_requests(line: str, streams: bool) -> None:
+    (planned,) = plan_peers([parse_peer(line, command=True)], context=100, streams=streams)
     with closing(planned.open()) as arm:
         found = [arm.run(QUESTIONS, Ask(max_tokens=4), count) for count in (1, 1, 2)]
         assert [cell.turns[0].text for cell in found] == ["1 100", "1 100", "2 200"]
+        # whole answers have no first piece
+        assert all((turn.first is not None) == streams for cell in found for turn in cell.turns)
         facts = arm.facts
     assert facts.speaks_for == "llama-server"
+    assert facts.details["asked"] == f"over HTTP, {'streams' if streams else 'whole answers'}"
     # as it was given, but for the folders
-    assert (
-        facts.details["command"]
-        == f"{Path(sys.executable).name} server.py {{port}} {{concurrency}} {{context}}"
+    given = f"{Path(sys.executable).name} server.py {{port}} {{concurrency}} {{context}}"
+    assert facts.details["command"] == given
+    assert not any("/" in value for value in facts.details.values())
+
+
+def test_a_measurement_tells_what_its_servers_say_of_themselves(line: str) -> None:
+    made = measure(
+        plan_peers([parse_peer(line, command=True)], context=100),
+        QUESTIONS,
+        Ask(max_tokens=4),
+        runs=1,
     )
-    assert not any("/" in value for key, value in facts.details.items() if key != "asked")
+    (arm,) = made.arms
+    assert (arm.name, arm.speaks_for, arm.details["model"]) == ("peer 1", "llama-server", "m.gguf")
+    assert not made.failures
 
 
 def test_a_program_without_a_pair_is_refused() -> None:
