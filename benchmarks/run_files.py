@@ -10,7 +10,7 @@ from typing import Any
 
 _DIGITS = 6  # significant ones that are kept
 # a folder of the machine it was measured on; a slash inside a word, as in tok/s, is none
-_PLACE = re.compile(r"(?<![\w.}\])])/\w+/|\bhttps?://|\b127\.0\.0\.1\b")
+_PLACE = re.compile(r"(?<![\w.}\])])/\w+/|\bhttps?://|\b(?:\d+\.){3}\d+:\d")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def _shape(name: str, outtype: str, *more: str) -> Step:
 
 def _simulated(name: str, outtype: str, options: str) -> Step:
     pair = f"--target build/shapes/{name}-{outtype}.gguf --draft build/shapes/{name}-draft-{outtype}.gguf"
-    asked = f"--simulate {CURVE} --workload builtin:arithmetic -c 2048 --peer {SERVER} --no-stream"
+    # noise has a token for each byte, so that prompts of some length would take most of the time
+    asked = f"--simulate {CURVE} --workload short=benchmarks/short_prompts.jsonl -c 2048 --peer {SERVER} --no-stream"
     return _bench(f"{pair} {asked} {options}", bench_tables)
 
 
@@ -93,7 +94,7 @@ SECTIONS = (
         6,
         "Random weights in files of the real shape. Times and memory are real; how many drafts are accepted is drawn from a "
         "curve with the accept lengths that the model card of z-lab/Qwen3.5-9B-DFlash has for GSM8K, llama-server's by its own "
-        "`--spec-synth-rates`. What it shows is what such acceptance would be worth on this machine. Prompts of about 220 "
+        "`--spec-synth-rates`. What it shows is what such acceptance would be worth on this machine. Prompts of some 30 "
         "tokens count in tok/s; decode tok/s is without them.",
         (
             _shape("Qwen3.5-0.8B", "bf16"),
@@ -126,7 +127,7 @@ SECTIONS = (
         "As above, with 5.3 GB of target. One arm at a time is in memory.",
         (
             _shape("Qwen3.5-9B", "q4_0"),
-            _simulated("Qwen3.5-9B-shape", "Q4_0", "--block 8,auto --questions 1 -n 48 --runs 1"),
+            _simulated("Qwen3.5-9B-shape", "Q4_0", "--block 8,auto --questions 1 -n 48 --runs 2"),
         ),
     ),
     Section(

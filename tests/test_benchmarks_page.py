@@ -114,7 +114,7 @@ def test_commands_are_ones_that_there_are(report: ModuleType) -> None:
         '"command": "/home/me/llama-server -m t.gguf"',
         '"error": "no /tmp/x/d.gguf"',
         '"url": "http://10.0.0.1:80"',
-        "127.0.0.1",
+        "no answer of 127.0.0.1:8080",
         "--draft=/work/d.gguf",
     ],
 )
