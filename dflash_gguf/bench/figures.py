@@ -124,7 +124,11 @@ def reckon(bench: Bench) -> Figures:
     baseline = next((arm.name for arm in bench.arms if arm.mode == "ar"), None)
     same = _same_texts(bench)
     figures = {}
-    for arm, workload, concurrency in counted:
+    workloads = list(dict.fromkeys(workload for _, workload, _ in counted))
+    places = {facts.name: place for place, facts in enumerate(bench.arms)}
+    # arms take turns in being first, and their cells come in that order
+    keys = sorted(counted, key=lambda key: (workloads.index(key[1]), key[2], places[key[0]]))
+    for arm, workload, concurrency in keys:
         runs = counted[arm, workload, concurrency]
         base = {} if baseline is None else counted.get((baseline, workload, concurrency), {})
         figures[arm, workload, concurrency] = replace(
@@ -133,7 +137,7 @@ def reckon(bench: Bench) -> Figures:
     return Figures(
         arms=bench.arms,
         baseline=baseline,
-        workloads=tuple(dict.fromkeys(workload for _, workload, _ in counted)),
+        workloads=tuple(workloads),
         concurrencies=tuple(sorted({concurrency for _, _, concurrency in counted})),
         simulated=bool(bench.facts.get("simulated", False)),
         by_key=figures,

@@ -195,7 +195,11 @@ class HttpClient:
         except PeerError:
             _read(url, reads)  # what the server said before, if it said why
             raise
-        return _answer(url, asked, _read(url, reads), streamed=True)
+        reading = _read(url, reads)
+        if not reading.content and reading.finish_reason is None:
+            said = b"".join(data for _, data in reads).decode("utf-8", "replace")
+            raise _refused(url, 200, said)
+        return _answer(url, asked, reading, streamed=True)
 
     def whole(self, messages: Sequence[Message], settings: Mapping[str, Any]) -> Answer:
         """Ask for an answer at once; its `first` is None. Otherwise as `stream`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,7 +85,9 @@ def measured(
     pair = None if pair is None else _found(pair)
     arms = [] if pair is None else plan_pair(pair)
     arms += _planned(wishes, peers, pair)
-    kept = _Kept(_files(pair), None if save_dir is None else Saving(save_dir))
+    kept = _Kept(
+        _public(_files(pair), wishes.base_urls), None if save_dir is None else Saving(save_dir)
+    )
     try:
         made = measure(
             arms,
@@ -103,30 +105,39 @@ def measured(
             with no_reader_needed():
                 show_cut(replace(kept.bench, state="interrupted"), form, kept.saving)
         raise
-    return show_bench(_without_folders(made, kept.files), form, kept.saving, plot, quiet=quiet)
+    return show_bench(_without_places(made, kept.names), form, kept.saving, plot, quiet=quiet)
 
 
 @dataclass(slots=True)
 class _Kept:
     """What was measured so far; on disk too if it is to be saved."""
 
-    files: list[Path]
+    names: dict[str, str]
     saving: Saving | None
     bench: Bench | None = None
 
     def __call__(self, bench: Bench) -> None:
-        self.bench = _without_folders(bench, self.files)
+        self.bench = _without_places(bench, self.names)
         if self.saving is not None:
             self.saving.keep(self.bench)
 
 
-def _without_folders(made: Bench, files: list[Path]) -> Bench:
-    """Name files in failures without their folders: what is saved is shown to others."""
+def _public(files: Sequence[Path], urls: Sequence[str]) -> dict[str, str]:
+    """What files and servers are called in what is saved, which is shown to others: no folders, no hosts."""
+    names = {str(path): path.name for path in files}
+    for number, text in enumerate(urls, 1):
+        url = text[text.find("http") :].strip().rstrip("/").removesuffix("/v1")
+        names[url] = f"(URL {number})"
+    return names
+
+
+def _without_places(made: Bench, names: Mapping[str, str]) -> Bench:
+    """Let failures call things by these names."""
     failures = []
     for failure in made.failures:
         error = failure.error
-        for path in files:
-            error = error.replace(str(path), path.name)
+        for place in sorted(names, key=len, reverse=True):  # one may begin like another
+            error = error.replace(place, names[place])
         failures.append(replace(failure, error=error))
     return replace(made, failures=tuple(failures))
 

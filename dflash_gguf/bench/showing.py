@@ -36,7 +36,7 @@ def show_bench(
 ) -> bool:
     """Save, print and draw a measurement; return whether nothing in it failed.
 
-    Raises DflashError if no arm has a run that counts.
+    Raises DflashError if no arm has a run that counts; OSError if it cannot be saved, with its tables printed.
     """
     if not made.has_runs:
         _tell(made, check(made))
@@ -44,11 +44,14 @@ def show_bench(
             made.failures[0].error if made.failures else "there is no run"
         )
         raise DflashError(text)
-    if saving is not None:
-        saving.end(made)
-        if not quiet:
-            say(f"saved: {saving.folder}")
-    return _show(made, reckon(made), form, plot, quiet=quiet)
+    try:
+        if saving is not None:
+            saving.end(made)
+    finally:
+        good = _show(made, reckon(made), form, plot, quiet=quiet)
+    if saving is not None and not quiet:
+        say(f"saved: {saving.folder}")
+    return good
 
 
 def _show(made: Bench, figures: Figures, form: str, plot: Path | None, *, quiet: bool) -> bool:
@@ -59,7 +62,8 @@ def _show(made: Bench, figures: Figures, form: str, plot: Path | None, *, quiet:
             if not quiet:
                 say(f"drawn: {path}")
     if faults:
-        say(f"{faults} faults, told above the tables: the figures cannot be trusted")
+        count = f"{faults} fault{'s' if faults > 1 else ''}"
+        say(f"{count}, told above the tables: the figures cannot be trusted")
     return not made.failures and not faults
 
 

@@ -55,9 +55,7 @@ def parse_workloads(given: Iterable[str]) -> tuple[Workload, ...]:
     names = [workload.label for workload in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        text = (
-            f"the workload {twice} is given twice; give the second another name: NAME={twice}.jsonl"
-        )
+        text = f"the workload {twice} is given twice; name it once, or give one a file: NAME=FILE.jsonl"
         raise UsageError(text)
     return tuple(found)
 

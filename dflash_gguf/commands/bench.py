@@ -257,8 +257,7 @@ def bench(
 ) -> None:
     """Measure as the drafters' model cards do: workloads, concurrencies, blocks, arms in turns, and their tables.
 
-    Ctrl-C shows the tables of what was measured by then. Ends with exit code 1, the tables shown all the same, if an arm
-    failed or its counts do not add up.
+    Ctrl-C shows the tables of what was measured by then. Exit code 1: an arm failed, or its counts do not add up.
 
     Examples: dflash-gguf bench -m target.gguf -md draft.gguf --workload builtin --block 4,8,16,auto
 

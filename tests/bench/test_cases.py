@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dflash_gguf.bench import engine_arm
+from dflash_gguf.bench import engine_arm, saved
 from dflash_gguf.bench.measuring import Wishes, measured
 from dflash_gguf.bench.records import Bench, Turn
 from dflash_gguf.bench.saved import read_bench
@@ -118,7 +118,7 @@ def test_what_an_engine_counts_wrongly_fails_the_run(
     good, out, err = run(wishes, capsys, save_dir=tmp_path / "runs")
     assert not good
     assert f"fault {rule}: DFlash block=4, two, concurrency 1, run 1" in err
-    assert "faults, told above the tables: the figures cannot be trusted" in err.splitlines()[-1]
+    assert ", told above the tables: the figures cannot be trusted" in err.splitlines()[-1]
     assert out.count(f"Fault, these figures cannot be trusted: {rule}: DFlash block=4") == (
         out.count("\n## ") + 1
     )
@@ -313,3 +313,44 @@ def test_questions_that_come_round_again_are_told(
     assert "questions 5 of 2 different ones," in out
     _, out, _ = run(wishes, capsys)
     assert "questions 2," in out
+
+
+@pytest.mark.parametrize("full", [3, 4, 5])
+def test_a_disk_that_is_full_costs_no_figures(
+    dense: Pair,
+    two: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    full: int,
+) -> None:
+    """What was measured by then is shown, and what was saved is whole; the fifth write is that of the tables."""
+    replaced, appended = saved._replace, saved._append
+    calls: list[Path] = []
+
+    def no_room(path: Path) -> None:
+        calls.append(path)
+        if len(calls) >= full:
+            raise OSError(28, "No space left on device", str(path))
+
+    def append(path: Path, text: str) -> None:
+        no_room(path)
+        appended(path, text)
+
+    def put(path: Path, text: str) -> None:
+        if path.name == "tables.md":
+            no_room(path)
+        replaced(path, text)
+
+    monkeypatch.setattr(saved, "_append", append)
+    monkeypatch.setattr(saved, "_replace", put)
+    wishes = replace(WISHES, target=dense.target, workloads=(two,), runs=3, block="auto")
+    with pytest.raises(OSError, match="No space left"):
+        run(wishes, capsys, save_dir=tmp_path / "runs")
+    out, err = capsys.readouterr()
+    assert "| two | " in out
+    if full < 5:
+        assert f"Interrupted: {full} of 4 runs" in err
+    made = saved_in(tmp_path / "runs")
+    assert len(made.cells) == full - 1
+    assert made.state == ("running" if full < 5 else "complete")

@@ -205,8 +205,12 @@ def test_a_sweep_shows_costs_and_best_widths(tiny: Tiny) -> None:
     assert "[15/15] rounds of blocks, 1 at a time\n" in done.stderr
 
 
-def test_failures_name_files_without_their_folders() -> None:
-    failed = Failure("base", "w", 1, 0, "/home/me/t.gguf: not that of /home/me/d/d.gguf")
-    made = replace(cards(), failures=(failed,))
-    kept = measuring._without_folders(made, [Path("/home/me/t.gguf"), Path("/home/me/d/d.gguf")])
-    assert [each.error for each in kept.failures] == ["t.gguf: not that of d.gguf"]
+def test_failures_name_files_without_their_folders_and_servers_without_their_hosts() -> None:
+    error = (
+        "/home/me/t.gguf: not that of /home/me/d/d.gguf; http://box.lan:8080/v1/models: status 500"
+    )
+    made = replace(cards(), failures=(Failure("base", "w", 1, 0, error),))
+    files = [Path("/home/me/t.gguf"), Path("/home/me/d/d.gguf")]
+    names = measuring._public(files, ("http://box.lan:80", "dflash:8=http://box.lan:8080/v1/"))
+    (failure,) = measuring._without_places(made, names).failures
+    assert failure.error == "t.gguf: not that of d.gguf; (URL 2)/v1/models: status 500"

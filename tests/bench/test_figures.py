@@ -177,3 +177,17 @@ def test_positions_are_by_rounds_where_only_acceptances_are_told() -> None:
         "wide-4", "w", 1
     ]
     assert figure.acceptance_at == (0.75, 0.25)
+
+
+def test_figures_come_in_the_order_of_workloads_concurrencies_and_arms() -> None:
+    cells = [
+        *(cell(arm, 1, 1.0, concurrency=8) for arm in (WIDE8, BASE, WIDE4)),
+        *(cell(arm, 1, 1.0) for arm in (WIDE4, WIDE8, BASE)),
+        *(cell(arm, 1, 1.0, workload="v") for arm in (WIDE4, BASE)),
+    ]
+    arms = ("base", "wide-4", "wide-8")
+    assert list(reckon(bench(*cells)).by_key) == [
+        *((arm, "w", 1) for arm in arms),
+        *((arm, "w", 8) for arm in arms),
+        *((arm, "v", 1) for arm in arms[:2]),
+    ]

@@ -93,6 +93,8 @@ FAULTS: dict[str, tuple[Reply, str]] = {
     "not json": (Reply([b"data: {a\n\n"]), "expected a JSON object, found: {a"),
     "no object": (Reply([b"data: [1]\n\n"]), "expected a JSON object, found: [1]"),
     "odd choices": (Reply([event({"choices": ["x"]})]), "not a chat completion"),
+    "no stream": (Reply([b"<html>\nhello"], kind="text/html"), "status 200: <html> hello"),
+    "silent": (Reply([b""]), "status 200: without a word"),
     "no usage": (stream("a", usage=None), "does not tell its usage"),
     "slow": (Reply([event(piece(content="a"))] * 2, pause=3), "not a byte came within 0.5 s"),
 }

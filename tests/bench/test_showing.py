@@ -42,7 +42,7 @@ def test_faults_are_told_before_and_behind_the_tables(
         first
         == f"fault emitted: DFlash block=4, made, concurrency 1, run 1, question 0, turn 0: {RULE}"
     )
-    assert last == "1 faults, told above the tables: the figures cannot be trusted"
+    assert last == "1 fault, told above the tables: the figures cannot be trusted"
     for table in out.split("## ")[1:]:
         line = "Fault, these figures cannot be trusted: emitted: DFlash block=4, made, concurrency 1, run 1, "
         assert f"- {line}question 0, turn 0: {RULE}.\n" in table
