@@ -76,8 +76,9 @@ class Saving:
             file, count = self.folder / BENCH, len(self._cells)
             if count == 0:
                 _replace(file, _document(bench, []))
-            _append(file.with_name(_TURNS), _lines(bench.cells[count:], count))
-            self._cells += map(_without_answers, bench.cells[count:])
+            if new := bench.cells[count:]:
+                _append(file.with_name(_TURNS), _lines(new, count))
+                self._cells += map(_without_answers, new)
             _replace(file, _document(bench, self._cells))
 
     def end(self, bench: Bench) -> None:

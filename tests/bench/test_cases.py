@@ -86,6 +86,7 @@ def test_what_an_engine_counts_adds_up(
         ("emitted", lambda turn: {"rounds": (turn.rounds or 0) + 1}),
         ("emitted", lambda turn: {"completion_tokens": turn.completion_tokens - 1}),
         ("drafted", lambda turn: {"drafted": 3 * (turn.rounds or 0) + 1}),
+        ("positions", lambda turn: {"drafted": (turn.drafted or 0) - 1}),
         ("positions", lambda turn: {"drafted_at": turn.drafted_at[:-1]}),
         ("positions", lambda turn: {"accepted_at": (*turn.accepted_at, 1)}),
         ("accepted", lambda turn: {"accepted": (turn.drafted or 0) + 1}),
