@@ -75,9 +75,8 @@ def _curves() -> dict[str, tuple[float, ...]]:
     for workload, (mtp, dflash) in _LENGTHS.items():
         curves[f"{_CARD}{workload}"] = curve_of_lengths(_ROWS, dflash)
         curves[f"{_CARD}{workload}{MTP}"] = curve_of_lengths(_ROWS, mtp)
-    mtp, dflash = _ALPACA
-    curves[f"{_CARD}alpaca"] = curve_of_lengths(_ALPACA_ROWS, dflash)
-    curves[f"{_CARD}alpaca{MTP}"] = curve_of_lengths(_ALPACA_ROWS, mtp)
+    for suffix, lengths in zip((MTP, ""), _ALPACA, strict=True):
+        curves[f"{_CARD}alpaca{suffix}"] = curve_of_lengths(_ALPACA_ROWS, lengths)
     return curves
 
 

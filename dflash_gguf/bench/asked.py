@@ -17,7 +17,7 @@ from .schedule import Planned
 
 MODES = ("ar", "mtp", "dflash")
 _NO_MTP = (
-    "--modes mtp: this engine runs no MTP layers; give a server that does, such as "
+    "--modes mtp: this engine runs no MTP layers; give a server that does: --peer llama-server, or "
     '--peer-cmd "llama-server -m T.gguf --spec-type draft-mtp --spec-draft-n-max 3 --port {port}"'
 )
 

@@ -19,7 +19,7 @@ from ..prompt import Prompt
 from ..sampling import Sampling
 from ..simulation import Simulation
 from .peak_memory import forget_peak, peak_memory
-from .records import STAGES, ArmFacts, Ask, Cell, Question, Turn, check_asked
+from .records import STAGES, ArmFacts, Ask, Cell, Question, Turn, check_asked, drawn_from
 
 
 class EngineArm:
@@ -70,7 +70,11 @@ class EngineArm:
             mode="ar" if draft is None else "dflash",
             width=None if draft is None else block,
             speaks_for="dflash-gguf",
-            details={"template": "chat" if templated else "none", "asked": "in its process"},
+            details={
+                "template": "chat" if templated else "none",
+                "asked": "in its process",
+                **drawn_from(simulate.label if simulate is not None and draft is not None else ""),
+            },
         )
 
     def run(self, questions: tuple[Question, ...], ask: Ask, concurrency: int) -> Cell:

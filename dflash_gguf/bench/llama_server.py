@@ -11,9 +11,12 @@ from ..errors import UsageError
 from ..pair import read_draft
 from ..simulation import Simulation
 from .asked import Pair
+from .mtp_layer import require_mtp_layer
 from .peer_process import PORT
 from .peers import CONCURRENCY, CONTEXT, Peer
+from .records import Mode
 
+_STEPS = (3, 7, 15)  # of MTP, beside no block: the model cards'
 # what it keeps for later requests and shows to people is no part of a measurement
 _QUIET = ("--no-ui", "-fit", "off", "--cache-ram", "0", "--ctx-checkpoints", "0")
 
@@ -23,11 +26,14 @@ def peers_like(program: str, pair: Pair, *, threads: int) -> list[Peer]:
 
     Args:
         program: llama-server, by name or path.
-        pair: what our arms are; mode "mtp" makes servers that run the target's own MTP layers, n - 1 steps each.
+        pair: what our arms are; mode "mtp" makes servers that run the target's own MTP layer, n - 1 steps each, or the
+            cards' steps where no block has a number and no drafter is to stand beside it.
         threads: CPU threads, as ours.
 
     Raises:
-        UsageError: there is no such program, or a block without a number alone, beside which nothing can stand.
+        UsageError: there is no such program, a block without a number alone, beside which nothing can stand, or no MTP
+            layer in the target.
+        ModelError: for mode "mtp", the target is no GGUF.
     """
     if shutil.which(program) is None:
         text = f"--peer {program}: no such program; expected llama-server, or the path of one"
@@ -36,6 +42,10 @@ def peers_like(program: str, pair: Pair, *, threads: int) -> list[Peer]:
     base += ["-c", CONTEXT, "--parallel", CONCURRENCY, "--host", "127.0.0.1", "--port", PORT]
     base += _QUIET
     blocks = [block for block in pair.blocks if isinstance(block, int)]
+    if "mtp" in pair.modes:
+        require_mtp_layer(pair.target, "--modes mtp")
+        if not blocks and "dflash" not in pair.modes:
+            blocks = [steps + 1 for steps in _STEPS]
     if not blocks and pair.modes != ("ar",):
         text = f"--peer {program}: it drafts fixed numbers of tokens; expected some in --block, such as 4,8,16"
         raise UsageError(text)
@@ -43,17 +53,24 @@ def peers_like(program: str, pair: Pair, *, threads: int) -> list[Peer]:
     if "ar" in pair.modes:
         peers.append(Peer(shlex.join(base), True, "ar", None, None))
     for block in blocks:
-        most = ["--spec-draft-n-max", str(block - 1)]
+        steps = block - 1
+        most = ["--spec-draft-n-max", str(steps)]
         if "mtp" in pair.modes:
-            drawn = _drawn(pair.simulate and pair.simulate.of_mtp(), block - 1)
-            words = [*base, "--spec-type", "draft-mtp", *most, *drawn]
-            peers.append(Peer(shlex.join(words), True, "mtp", block - 1, block - 1))
+            words = [*base, "--spec-type", "draft-mtp", *most]
+            curve = None if pair.simulate is None else pair.simulate.of_mtp()
+            peers.append(_peer(words, "mtp", steps, steps, curve))
         if "dflash" in pair.modes and pair.draft is not None:
             words = [*base, "-md", str(pair.draft), "-td", str(threads)]
-            drawn = _drawn(pair.simulate, block - 1)
-            words += ["--spec-type", _spec_type(pair.draft), *most, *drawn]
-            peers.append(Peer(shlex.join(words), True, "dflash", block, block - 1))
+            words += ["--spec-type", _spec_type(pair.draft), *most]
+            peers.append(_peer(words, "dflash", block, steps, pair.simulate))
     return peers
+
+
+def _peer(words: list[str], mode: Mode, width: int, steps: int, drawn: Simulation | None) -> Peer:
+    label = ""
+    if drawn is not None:
+        words, label = [*words, *_rates(drawn, steps)], drawn.label
+    return Peer(shlex.join(words), True, mode, width, steps, label)
 
 
 def _spec_type(draft: Path) -> str:
@@ -61,10 +78,8 @@ def _spec_type(draft: Path) -> str:
     return "draft-dspark" if read_draft(draft).layout.family == DSPARK else "draft-dflash"
 
 
-def _drawn(simulate: Simulation | None, steps: int) -> list[str]:
-    """Draw how many drafts are accepted, if ours are: of MTP from the curve of the same source."""
-    if simulate is None:
-        return []
+def _rates(drawn: Simulation, steps: int) -> tuple[str, str]:
+    """Its option that draws from a curve, whatever the drafter."""
     # a value for each draft; what is behind the curve's end is never accepted
-    rates = (*simulate.curve(), *[0.0] * steps)[:steps]
-    return ["--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)]
+    rates = (*drawn.curve(), *[0.0] * steps)[:steps]
+    return "--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)

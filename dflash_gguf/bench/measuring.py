@@ -80,7 +80,8 @@ def measured(
     concurrencies = parse_concurrencies(wishes.concurrency)
     peers = _peers(wishes)
     pair = None if wishes.target is None and peers else _pair(wishes, peers)
-    ask = _ask(wishes)
+    drawn = _drawn(wishes, peers)
+    ask = _ask(wishes, ignore_end=bool(drawn))
     questions = _questions(wishes, concurrencies)
     pair = None if pair is None else _found(pair)
     arms = [] if pair is None else plan_pair(pair)
@@ -95,7 +96,7 @@ def measured(
             ask,
             concurrencies=concurrencies,
             runs=wishes.runs,
-            facts=_facts(wishes, pair, questions),
+            facts=_facts(wishes, pair, questions, drawn),
             together=fit_together(_files(pair), len(arms)),
             progress=ignored if quiet else Progress(arms),
             keep=kept,
@@ -266,7 +267,13 @@ def _context(pair: Pair) -> int:
     return default_context(pair.options, trained)
 
 
-def _ask(wishes: Wishes) -> Ask:
+def _drawn(wishes: Wishes, peers: Sequence[Peer]) -> str:
+    """From what acceptance is drawn, by us or by a server that was told to; empty: it is found out."""
+    parts = [wishes.simulate or "", *(peer.drawn for peer in peers)]
+    return "; ".join(dict.fromkeys(part for part in parts if part))
+
+
+def _ask(wishes: Wishes, *, ignore_end: bool) -> Ask:
     """Raises UsageError for sampling out of its bounds."""
     Sampling(wishes.temperature, top_p=wishes.top_p, top_k=wishes.top_k, seed=wishes.seed)
     return Ask(
@@ -277,7 +284,7 @@ def _ask(wishes: Wishes) -> Ask:
         seed=wishes.seed,
         think=wishes.think,
         # a text that is nobody's ends anywhere
-        ignore_end=wishes.simulate is not None,
+        ignore_end=ignore_end,
     )
 
 
@@ -291,7 +298,9 @@ def _counted(questions: Sequence[Question]) -> str | int:
     )
 
 
-def _facts(wishes: Wishes, pair: Pair | None, questions: Sequence[Question]) -> dict[str, Fact]:
+def _facts(
+    wishes: Wishes, pair: Pair | None, questions: Sequence[Question], drawn: str
+) -> dict[str, Fact]:
     greedy = wishes.temperature == 0
     settings: dict[str, Fact] = {
         "sampling": "greedy"
@@ -308,6 +317,6 @@ def _facts(wishes: Wishes, pair: Pair | None, questions: Sequence[Question]) -> 
         target=None if pair is None else pair.target,
         draft=None if pair is None else pair.draft,
         threads=wishes.threads,
-        simulated=wishes.simulate or "",
+        simulated=drawn,
         settings=settings,
     )

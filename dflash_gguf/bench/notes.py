@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from .figures import Figures
 from .invariants import Finding
 from .labels import column_names
-from .records import ArmFacts, Bench
+from .records import ArmFacts, Bench, acceptances
 
 _HASH = 16  # digits that are shown
 
@@ -66,12 +66,17 @@ class Notes:
             "runs": alike if len(counts) == 1 else some,
             "baseline": "nothing (no baseline was measured)" if base is None else names[base],
         }
-        self._simulated = figures.simulated
+        self._simulated = (_RULES["simulated"], *_drawn(bench, names)) if figures.simulated else ()
 
     def of(self, *rules: str) -> tuple[str, ...]:
         """Return where and with what was measured, and these rules, a line each."""
-        told = (*(["simulated"] if self._simulated else []), *rules)
-        return (*self._where, *(_RULES[rule].format(**self._values) for rule in told))
+        told = (_RULES[rule].format(**self._values) for rule in rules)
+        return (*self._where, *self._simulated, *told)
+
+
+def _drawn(bench: Bench, names: Mapping[str, str]) -> list[str]:
+    told = [f"{names[name]} {said}" for name, said in acceptances(bench).items()]
+    return [f"acceptance: {'; '.join(told)}."] if told else []
 
 
 def where_lines(facts: Mapping[str, str | int | float | bool]) -> tuple[str, ...]:

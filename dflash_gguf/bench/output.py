@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .figures import Figure, Figures, Spread, reckon
-from .records import STAGES, Bench
+from .records import STAGES, Bench, acceptances
 from .tables import Table, all_tables
 
 # what a line alone must say of its measurement
@@ -117,6 +117,7 @@ def _head(
         "engine": arm.speaks_for,
         "mode": arm.mode,
         "width": arm.width,
+        "acceptance_is": acceptances(bench).get(arm.name, ""),
         "prompts": bench.prompts,
         **{key: bench.facts.get(key, "") for key in (*_ORIGIN, *_ORIGIN_TOO)},
     }

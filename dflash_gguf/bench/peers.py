@@ -11,8 +11,9 @@ from pathlib import Path
 from ..errors import UsageError
 from .http_arm import HttpArm
 from .http_client import HttpClient
+from .mtp_layer import require_mtp_layer
 from .peer_process import PORT, PeerProcess
-from .records import Arm, ArmFacts, Ask, Cell, Mode, Question
+from .records import Arm, ArmFacts, Ask, Cell, Mode, Question, drawn_from
 from .schedule import Planned
 
 CONCURRENCY, CONTEXT = "{concurrency}", "{context}"
@@ -20,6 +21,8 @@ CONCURRENCY, CONTEXT = "{concurrency}", "{context}"
 _PLACED = re.compile(r"(?P<mode>ar|mtp|dflash)(?::(?P<width>\d+|auto))?=(?P<rest>.+)", re.DOTALL)
 _TYPES: dict[str, Mode] = {"draft-dflash": "dflash", "draft-mtp": "mtp"}
 _MODES: dict[str, Mode] = {"ar": "ar", "mtp": "mtp", "dflash": "dflash"}
+# llama-server's, for what it calls synthetic acceptance
+_DRAWS = ("--spec-synth-rates", "--spec-synth-len")
 _N_MAX = 3  # llama-server's own, unless its command says otherwise
 _WAIT = 600.0  # seconds for a server to load its model
 
@@ -33,6 +36,7 @@ class Peer:
         command: which of the two.
         mode, width: its place in the tables, as in ArmFacts.
         steps: tokens of each draft, if it always drafts so many.
+        drawn: from what it draws how many are accepted; empty: it finds out.
     """
 
     where: str
@@ -40,13 +44,15 @@ class Peer:
     mode: Mode
     width: int | str | None
     steps: int | None
+    drawn: str = ""
 
 
 def parse_peer(text: str, *, command: bool) -> Peer:
     """Read a URL or command, which may begin with its place in the tables: `dflash:8=`, `mtp:3=`, `ar=`.
 
     Without one, llama-server's command says it (--spec-type, --spec-draft-n-max); all else is a baseline.
-    Raises UsageError for a command that cannot be split or does not say where its port goes, and for no URL.
+    Raises UsageError for a command that cannot be split or does not say where its port goes, for one that drafts with
+    the MTP layer of a target that has none, and for no URL.
     """
     placed = _PLACED.fullmatch(text.strip())
     where = placed["rest"].strip() if placed else text.strip()
@@ -83,12 +89,24 @@ def _of_command(text: str) -> Peer:
     if not given.isdecimal():
         problem = f"--peer-cmd {text}: --spec-draft-n-max is {given}; expected a number"
         raise UsageError(problem)
+    if mode == "mtp":
+        _check_mtp(words)
     steps = int(given)
     certain = _option(words, "--spec-draft-p-min") or _option(words, "--draft-p-min") or "0"
     steady = not certain.strip("0.")
     # a block is the drafted tokens and the one before them
     width = steps + 1 if mode == "dflash" else steps
-    return Peer(text, True, mode, width, steps if steady else None)
+    drawn = [name for name in _DRAWS if _option(words, name) is not None]
+    label = " ".join(f"{name} {_option(words, name)}" for name in drawn)
+    return Peer(text, True, mode, width, steps if steady else None, label)
+
+
+def _check_mtp(words: Sequence[str]) -> None:
+    """Look into the target, if it is a file here and the layer is not to come from another."""
+    target = _option(words, "-m") or _option(words, "--model")
+    apart = ("-md", "--model-draft", "--spec-draft-model", "-hf", "-hfd")
+    if target and Path(target).is_file() and not any(_option(words, name) for name in apart):
+        require_mtp_layer(Path(target), "--peer-cmd")
 
 
 def _option(words: Sequence[str], name: str) -> str | None:
@@ -189,7 +207,8 @@ def _open(opening: _Opening) -> Arm:
             steps=peer.steps,
             streams=opening.streams,
         )
-        arm.facts = _without_places(arm.facts, peer.where if peer.command else "")
+        facts = _without_places(arm.facts, peer.where if peer.command else "")
+        arm.facts = replace(facts, details={**facts.details, **drawn_from(peer.drawn)})
         return arm
     except BaseException:
         if process is not None:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from ..errors import UsageError
 
+ACCEPTANCE = "acceptance"
 Mode = Literal["ar", "mtp", "dflash"]
 
 # where a cell's time goes, in the order of a round; host: what is left
@@ -145,7 +146,8 @@ class ArmFacts:
     """What an arm is. `mode` and `width` place it in the cards' tables: rows of a block (dflash), steps (mtp).
 
     `speaks_for` is the engine's name ("dflash-gguf", "llama-server", "sglang", "vllm", "openai").
-    `details` has "template": "chat" if conversations are rendered by a chat template, "none" if they are plain text.
+    `details` has "template": "chat" if conversations are rendered by a chat template, "none" if they are plain text;
+    "acceptance" if it is drawn, and from what.
     """
 
     name: str
@@ -153,6 +155,22 @@ class ArmFacts:
     width: int | str | None
     speaks_for: str
     details: dict[str, str] = field(default_factory=dict)
+
+
+def drawn_from(curve: str) -> dict[str, str]:
+    """Return what an arm's details say of acceptance that is drawn; nothing if it is found out."""
+    return {ACCEPTANCE: f"drawn from {curve}"} if curve else {}
+
+
+def acceptances(bench: Bench) -> dict[str, str]:
+    """Return of each arm that drafts whether its acceptance was found out or drawn, and from what.
+
+    Empty where a simulated measurement does not say of whom it is, as those of early versions.
+    """
+    drafting = {arm.name: arm.details.get(ACCEPTANCE) for arm in bench.arms if arm.mode != "ar"}
+    if bench.facts.get("simulated") and not any(drafting.values()):
+        return {}
+    return {name: said or "found out" for name, said in drafting.items()}
 
 
 class Arm(Protocol):

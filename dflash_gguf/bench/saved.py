@@ -77,7 +77,7 @@ class Saving:
             if count == 0:
                 _replace(file, _document(bench, []))
             if new := bench.cells[count:]:
-                _append(file.with_name(_TURNS), _lines(new, count))
+                _append(file.with_name(_TURNS), _lines(bench, count))
                 self._cells += map(_without_answers, new)
             _replace(file, _document(bench, self._cells))
 
@@ -133,10 +133,12 @@ def _replace(path: Path, text: str) -> None:
         raise
 
 
-def _lines(cells: Sequence[Cell], first: int) -> str:
+def _lines(bench: Bench, first: int) -> str:
+    """Answers of the cells from there on; each says of itself that it is nobody's, where acceptance was drawn."""
+    mark = {"simulated": True} if bench.facts.get("simulated") else {}
     turns = [
-        {"cell": number, **asdict(turn)}
-        for number, cell in enumerate(cells, first)
+        {"cell": number, **mark, **asdict(turn)}
+        for number, cell in enumerate(bench.cells[first:], first)
         for turn in cell.turns
     ]
     return "".join(json.dumps(turn, allow_nan=False) + "\n" for turn in turns)
@@ -243,6 +245,7 @@ def _line(line: str, where: str) -> tuple[int, dict[str, Any]]:
     cell = values.pop("cell", None) if isinstance(values, dict) else None
     if type(cell) is not int:
         _fail(f"{where}: its cell is {cell}", "expected a cell's number")
+    values.pop("simulated", None)  # for who reads a line alone; bench.json says it too
     return cell, values
 
 
