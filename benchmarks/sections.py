@@ -75,7 +75,7 @@ SECTIONS = (
     Section(
         "tiny",
         "The model cards' tables, for the tiny pair",
-        15,
+        17,
         "`models/tiny`, the trained pair of this repository, on its held-out prompts by kind, greedily, to the end token: "
         "this engine and mainline's llama-server in one run, in turns; the server is asked for whole answers, as streams would cost it a tenth here. llama-server drafts n - 1 tokens (`--spec-draft-n-max`) "
         "for a block of n, which is then verified in as many rows as ours. All speed-ups are over the same baseline, this "
@@ -91,7 +91,7 @@ SECTIONS = (
     Section(
         "0.8b",
         "A pair of Qwen3.5-0.8B's shape in bf16 (simulated acceptance)",
-        6,
+        5,
         "Random weights in files of the real shape. Times and memory are real; how many drafts are accepted is drawn from a "
         "curve with the accept lengths that the model card of z-lab/Qwen3.5-9B-DFlash has for GSM8K, llama-server's by its own "
         "`--spec-synth-rates`. What it shows is what such acceptance would be worth on this machine. Prompts of some 30 "
@@ -101,14 +101,14 @@ SECTIONS = (
             _simulated(
                 "Qwen3.5-0.8B-shape",
                 "BF16",
-                "--block 4,8,16,auto --questions 2 -n 96 --runs 3",
+                "--block 4,8,16,auto --questions 2 -n 96 --runs 2",
             ),
         ),
     ),
     Section(
         "0.8b-q4",
         "The same shape in q4_0, beside llama-server's MTP (simulated acceptance)",
-        6,
+        4,
         "As above, in q4_0, whose rows cost more in a block, and with the target's own next-token layer, which llama-server "
         "drafts with (MTP, from the card's accept lengths of MTP; n steps stand beside a block of n + 1).",
         (
@@ -123,17 +123,17 @@ SECTIONS = (
     Section(
         "9b",
         "A pair of Qwen3.5-9B's shape in q4_0 (simulated acceptance)",
-        9,
+        7,
         "As above, with 5.3 GB of target. One arm at a time is in memory.",
         (
             _shape("Qwen3.5-9B", "q4_0"),
-            _simulated("Qwen3.5-9B-shape", "Q4_0", "--block 8,auto --questions 1 -n 48 --runs 2"),
+            _simulated("Qwen3.5-9B-shape", "Q4_0", "--block 8,auto --questions 1 -n 48 --runs 1"),
         ),
     ),
     Section(
         "trimmed-head",
         "A head of 32,768 tokens, beside llama-server with the whole one (simulated acceptance)",
-        4,
+        3,
         "Decoding alone of Qwen3.5-0.8B's shape in bf16: our drafter with a head of its own for the most useful 32,768 tokens of "
         "248,320 (`--draft-vocab`), the server's with the borrowed one. What such a head costs in acceptance depends on the "
         "text and is not simulated: both draw from one curve (z-lab/dflash issue 52).",
@@ -160,7 +160,7 @@ SECTIONS = (
     Section(
         "peers",
         "Decoding alone, beside llama-server and a bare loop",
-        4,
+        3,
         "The same ids to all, prompts not counted, whole answers over HTTP. The loop is one of the same llama.cpp calls without "
         "any choice in it (`benchmarks/floor_arm.py`). Ratios are medians of each pass's own.",
         (
@@ -198,7 +198,7 @@ SECTIONS = (
         (
             _script(
                 "never_slower",
-                "--target models/tiny/target.gguf --random-like models/tiny/draft --sequences 1,8 --pairs 5",
+                "--target models/tiny/target.gguf --random-like models/tiny/draft --sequences 1,8 --pairs 3",
                 Columns(
                     "A drafter that is never right",
                     ("sequences", "Answers at once"),
@@ -280,7 +280,7 @@ SECTIONS = (
     Section(
         "vocab",
         "A drafter's head for fewer tokens (`--draft-vocab`)",
-        3,
+        2,
         "Time to draft with the whole head and with smaller ones: of Qwen3.5-0.8B's shape in bf16 (random weights, 248,320 "
         "tokens), and of the tiny pair, whose 1,280 tokens are all in use.",
         (
