@@ -63,14 +63,14 @@ $(BIN)/ruff: $(BIN)/dflash-gguf
 	$(BIN)/python -m pip install --constraint $(PINS) --group lint
 	touch $@
 
-# mypy sees the package as it is installed: convert/ inside dflash_gguf/
+# mypy sees the package as it is installed: convert/ inside dflash_gguf/, and the scripts beside it
 lint: $(BIN)/ruff
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/clang-format --dry-run --Werror cpp_ext/*.cpp cpp_ext/*.h
 	rm -rf build/types && mkdir -p build/types
 	cp -r dflash_gguf build/types/ && cp -r convert build/types/dflash_gguf/convert
-	$(BIN)/mypy --config-file pyproject.toml build/types/dflash_gguf
+	MYPYPATH=build/types $(BIN)/mypy --config-file pyproject.toml build/types/dflash_gguf models/make_tiny benchmarks
 
 format: $(BIN)/ruff
 	$(BIN)/ruff check --fix

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import dflash_gguf
 
@@ -29,7 +30,7 @@ _DEFAULT, _SECONDS = "default", 2.0
 def child(target: Path, draft: Path | None, block: int) -> None:
     """Answer for a while and print tokens per second of decoding."""
     prompt = "Anna has 12 apples. Then Anna buys 35 more. How many apples does Anna have now?"
-    options = {} if draft is None else {"max_block": block}
+    options: dict[str, Any] = {} if draft is None else {"max_block": block}
     with dflash_gguf.load(target, draft, **options) as engine:
         engine.generate(prompt, max_tokens=8)
         tokens, seconds, began = 0, 0.0, time.monotonic()

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from dflash_gguf import AsyncEngine, Engine, Worker
 
 LIMIT = 1.0  # seconds
 WORDS = 12  # tokens of the answers that are compared; of a prompt that is read in one piece, too
-ALONE = {
+ALONE: dict[str, Any] = {
     "block": 1,
     "max_tokens": WORDS,
     "ignore_end": True,
@@ -159,8 +160,8 @@ def measure(cancels: Cancels, times: int, drafts: bool) -> list[dict[str, Any]]:
             for _ in ticket:
                 pass
             cancels.seconds.append(time.perf_counter() - began)
-        for prompt in short:
-            cancels.check(prompt)
+        for asked in short:
+            cancels.check(asked)
         lines.append(cancels.report(drafts=drafts, sequences=4, at=at))
     return lines
 
@@ -198,12 +199,12 @@ def main() -> int:
     choose = random.Random(0)
     long = [choose.randrange(100, 1100) for _ in range(args.prompt)]
     short = [tuple(choose.randrange(100, 1100) for _ in range(WORDS)) for _ in range(4)]
-    options = {"threads": args.threads, "context": args.prompt + 512}
+    options: dict[str, Any] = {"threads": args.threads, "context": args.prompt + 512}
     expected = fresh(args.target, options, [*short, tuple(long)])
     lines = []
     for draft in dict.fromkeys([args.draft] if args.drafting_only else [None, args.draft]):
         with Worker(
-            lambda draft=draft: dflash_gguf.load(args.target, draft, **options, sequences=4)
+            partial(dflash_gguf.load, args.target, draft, **options, sequences=4)
         ) as worker:
             lines += measure(Cancels(worker, long, expected), args.times, draft is not None)
     slowest = max(line["max_ms"] for line in lines)

@@ -217,7 +217,10 @@ def make_targets(folder: Path, config: dict[str, Any]) -> tuple[Path, Path]:
     tokenizer.save(str(target / "tokenizer.json"))
     described = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": tokens[plain]}
     (target / "tokenizer_config.json").write_text(json.dumps(described))
-    kind = {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3"}
+    kind: dict[str, Any] = {
+        "architectures": ["Qwen3_5ForConditionalGeneration"],
+        "model_type": "qwen3",
+    }
     kind |= {"vocab_size": len(tokens), "eos_token_id": plain}
     (target / "config.json").write_text(json.dumps(kind))
     return folder / "target.gguf", target

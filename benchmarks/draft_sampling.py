@@ -191,11 +191,11 @@ def lines(anchors: list[Anchor]) -> Iterator[dict[str, Any]]:
         ways["rejection", sharpness] = [by_rejection(anchor, sharpness) for anchor in anchors]
     base = np.array(ways["gumbel", 1.0])
     root = math.sqrt(len(anchors))
-    for (way, sharpness), kept in ways.items():
+    for (way, by), kept in ways.items():
         counts = np.array(kept)
         yield {
             "way": way,
-            "s": str(sharpness),
+            "s": str(by),
             "anchors": len(anchors),
             "mean_accepted": round(float(counts.mean()), 3),
             "standard_error": round(float(counts.std()) / root, 3),
@@ -217,7 +217,7 @@ def main() -> None:
     target = TINY / "target.gguf"
     with dflash_gguf.load(target, None, context=1024) as engine:
         asked = spread(TINY / "prompts.jsonl", args.prompts)
-        prompts = [engine.generate(messages, max_tokens=1).prompt for messages in asked]
+        prompts = [list(engine.generate(messages, max_tokens=1).prompt) for messages in asked]
     with tempfile.TemporaryDirectory() as folder:
         (draft,) = convert(TINY / "draft", target, outdir=Path(folder), outtypes=["bf16"])
         pair = Pair(target, draft.path, args.block)

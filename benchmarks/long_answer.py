@@ -22,7 +22,8 @@ from dflash_gguf import Engine
 def windows(engine: Engine, prompt: list[int], n: int, size: int) -> tuple[list[float], list[int]]:
     """Return the tokens per round in each window of an answer, and the answer."""
     tokens: list[int] = []
-    lengths, counts = [], []
+    lengths: list[float] = []
+    counts: list[int] = []
     for chunk in engine.stream(prompt, max_tokens=n, ignore_end=True):
         if tokens:  # the first is the prompt's own
             counts.append(len(chunk.tokens))

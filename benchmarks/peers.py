@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def open_rows(args: argparse.Namespace, task: Task, server: Path | None) -> Iter
         if block != "auto":
             widths[int(block)] = row
     for width, like in widths.items():
-        yield Row(Floor(task, width, lambda like=like: like.replies))
+        yield Row(Floor(task, width, partial(getattr, like, "replies")))
     if server is None:
         return
     yield Row(Peer(task, server))

@@ -135,7 +135,11 @@ def breaks_grammar(answer: Sequence, options: dict[str, Any]) -> bool:
 def soak(engine: Engine, prompts: list[Any], count: int, seed: int = 0) -> dict[str, Any]:
     """Send `count` requests and return the verdict; prints lines on the way."""
     work = Soak(engine, prompts, seed)
-    probe = {"max_tokens": 40, "sampling": Sampling(temperature=0.8, seed=42), "ignore_end": True}
+    probe: dict[str, Any] = {
+        "max_tokens": 40,
+        "sampling": Sampling(temperature=0.8, seed=42),
+        "ignore_end": True,
+    }
     expected = engine.generate(prompts[0], **probe).tokens
     sizes, differing, start = [], 0, time.monotonic()
     for sent in range(1, count + 1):

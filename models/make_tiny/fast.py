@@ -18,20 +18,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK = 32
+NOTHING = torch.empty(0)  # what is not known yet
 
 
 @dataclass
 class Memory:
     """What one layer carries from token to token; rows are texts."""
 
-    tail: Tensor | None = None  # (B, channels, kernel - 1) last inputs of the convolution
-    state: Tensor | None = None  # (B, H, K, K) delta net state, f32
-    keys: Tensor | None = None  # (B, H, room, K)
-    values: Tensor | None = None
+    tail: Tensor = NOTHING  # (B, channels, kernel - 1) last inputs of the convolution
+    state: Tensor = NOTHING  # (B, H, K, K) delta net state, f32
+    keys: Tensor = NOTHING  # (B, H, room, K)
+    values: Tensor = NOTHING
 
     def keep(self, rows: Tensor) -> Memory:
         """The memory of some of the texts."""
-        return Memory(*(x if x is None else x[rows] for x in vars(self).values()))
+        return Memory(*(x[rows] if len(x) else x for x in vars(self).values()))
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Pass:
 
     cos: Tensor  # (B or 1, 1, N, rotated / 2)
     sin: Tensor
-    lengths: Tensor | None = None  # (B,) true lengths when a memory is wanted
+    lengths: Tensor = NOTHING  # (B,) true lengths when a memory is wanted
     room: int = 0
     memory: list[Memory] = field(default_factory=list)
 
@@ -103,19 +104,19 @@ def delta_net(module: Any, x: Tensor, run: Pass, memory: Memory | None) -> Tenso
     b, n, _ = x.shape
     kernel = module.conv_kernel_size
     mixed = module.in_proj_qkv(x).transpose(1, 2)  # (B, channels, N)
-    step = memory is not None and n == 1
-    before = memory.tail if step else mixed.new_zeros(b, mixed.shape[1], kernel - 1)
+    last = memory if n == 1 else None  # of the text so far, when this is a step of it
+    before = last.tail if last is not None else mixed.new_zeros(b, mixed.shape[1], kernel - 1)
     padded = torch.cat([before, mixed], dim=2)
     beta = module.in_proj_b(x).float().sigmoid().transpose(1, 2)
     decay = F.softplus(module.in_proj_a(x).float() + module.dt_bias.float())
     decay = (-module.A_log.float().exp() * decay).transpose(1, 2)
-    if memory is not None and not step:  # keep only what lies before each text's end
+    if last is not None:
+        last.tail = padded[:, :, 1:]
+    elif memory is not None:  # keep only what lies before each text's end
         ends = run.lengths[:, None] + torch.arange(kernel - 1)
         memory.tail = padded.gather(2, ends[:, None].expand(-1, mixed.shape[1], -1))
         inside = (torch.arange(n) < run.lengths[:, None])[:, None]
         beta, decay = beta * inside, decay * inside
-    elif step:
-        memory.tail = padded[:, :, 1:]
     mixed = F.silu(F.conv1d(padded, module.conv1d.weight, groups=mixed.shape[1]))
     sizes = [module.key_dim, module.key_dim, module.value_dim]
     q, k, v = (
@@ -126,8 +127,8 @@ def delta_net(module: Any, x: Tensor, run: Pass, memory: Memory | None) -> Tenso
     share = v.shape[1] // k.shape[1]
     if share > 1:
         q, k = q.repeat_interleave(share, 1), k.repeat_interleave(share, 1)
-    if step:
-        y, memory.state = delta_step(q, k, v, decay, beta, memory.state)
+    if last is not None:
+        y, last.state = delta_step(q, k, v, decay, beta, last.state)
     else:
         pad = -n % CHUNK
         q, k, v = (F.pad(y, (0, 0, 0, pad)) for y in (q, k, v))

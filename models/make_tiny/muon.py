@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,7 @@ class Muon:
         """What a later run needs to go on."""
         return {"moments": self.moments, "adam": self.adam.state_dict()}
 
-    def load(self, state: dict[str, object]) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state."""
-        self.moments = list(state["moments"])  # type: ignore[call-overload]
-        self.adam.load_state_dict(state["adam"])  # type: ignore[arg-type]
+        self.moments = list(state["moments"])
+        self.adam.load_state_dict(state["adam"])

@@ -135,6 +135,6 @@ def make_reference(
     return arrays
 
 
-def save_reference(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def save_reference(path: Path, arrays: dict[str, Any]) -> None:
     """Writes the arrays, compressed."""
     np.savez_compressed(path, **arrays)
