@@ -14,8 +14,8 @@ from .sampling import Sampling
 from .sequence import Sequence
 
 if TYPE_CHECKING:
-    from .engine import Parts
     from .params import Params
+    from .parts import Parts
     from .prompt import Prompt
 
 

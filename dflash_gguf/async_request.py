@@ -31,7 +31,7 @@ class Request(Generic[_T]):
     def __init__(
         self, worker: Worker, prompt: Prompt, params: Params, make: Callable[[Chunk], _T]
     ) -> None:
-        items = asyncio.Queue[tuple[_T, str | None] | Exception]()
+        items = asyncio.Queue[tuple[_T, str | None] | BaseException]()
         loop = asyncio.get_running_loop()
 
         def deliver(item: Item) -> None:  # in the engine's thread
@@ -45,7 +45,7 @@ class Request(Generic[_T]):
         try:
             while True:
                 item = await self._items.get()
-                if isinstance(item, Exception):
+                if isinstance(item, BaseException):
                     raise item
                 made, finish_reason = item
                 yield made
@@ -63,10 +63,10 @@ class Request(Generic[_T]):
         return self._ticket.sequence
 
 
-def _made(item: Item, make: Callable[[Chunk], _T]) -> tuple[_T, str | None] | Exception:
-    if isinstance(item, Exception):
+def _made(item: Item, make: Callable[[Chunk], _T]) -> tuple[_T, str | None] | BaseException:
+    if isinstance(item, BaseException):
         return item
     try:
         return make(item), item.finish_reason
-    except Exception as error:  # noqa: BLE001 (it belongs to who follows, who would else wait forever)
+    except BaseException as error:  # noqa: BLE001 (it belongs to who follows, who would else wait forever)
         return error

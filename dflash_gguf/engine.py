@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import abc, deque
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from . import engine_prefixes, openai_shape
@@ -18,41 +18,16 @@ from .admission import admit
 from .errors import DflashError, UsageError
 from .notices import Notices
 from .params import Keywords, Params, combined
-from .prompt import Prompt, Prompter
-from .sequence import Chunk, Sequence, TokenLogprobs
-from .signals import Whole
+from .parts import Parts
+from .prompt import Prompt
+from .sequence import Chunk, Sequence, TokenLogprobs, Unread
+from .signals import Work
 from .stats import Stats, finish_reason
 from .template import Message
 
 if TYPE_CHECKING:
     from . import _core
-    from .calibration import Notebook
     from .plan import MemoryPlan
-    from .prefix_file import Origin
-
-
-@dataclass(slots=True)
-class Parts:
-    """The opened pieces of an engine: `drafter` None and `block` 1 without a draft model.
-
-    `block`: of requests that ask for none. `sequences`: answers that the contexts have room for at the same
-    time. `simulated`: see simulation.py. `notebook`: where what is learnt of the pair is kept; None if widths
-    are not chosen by the engine.
-    """
-
-    model: _core.Model
-    target: _core.Target
-    drafter: _core.Drafter | None
-    block: int | str
-    session: _core.Session
-    sequences: int
-    simulated: bool = False
-    origin: Origin | None = None  # which files and what contexts, for saved prefixes
-    notebook: Notebook | None = None
-    prompter: Prompter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.prompter = Prompter(self.model)
 
 
 class Engine:
@@ -68,7 +43,8 @@ class Engine:
 
     def __init__(self, parts: Parts) -> None:
         self._parts: Parts | None = parts
-        self._owner = threading.get_ident()
+        self._owner = os.getpid(), threading.get_ident()
+        self._at_work = Work()
         self._ends = frozenset(parts.model.end_tokens)
         self._sequences: dict[int, Sequence] = {}
         self._left: deque[Sequence] = deque()
@@ -96,6 +72,11 @@ class Engine:
     def has_chat_template(self) -> bool:
         """Whether conversations can be rendered; without, prompts are plain text."""
         return self._open().prompter.template is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._parts is None
 
     @property
     def busy(self) -> bool:
@@ -159,7 +140,7 @@ class Engine:
         chosen = combined(params, keywords)
         sequence: Sequence | None = None
         try:
-            with Whole():
+            with self._at_work:
                 sequence = admit(parts, prompt, chosen, len(self._sequences))
                 self._sequences[sequence.id] = sequence
             return sequence
@@ -177,7 +158,7 @@ class Engine:
         self._cancel_left()
         if not self._sequences:
             return []
-        with Whole():
+        with self._at_work:
             try:
                 outputs = parts.session.step()
             except (RuntimeError, ValueError, IndexError, MemoryError) as error:
@@ -186,18 +167,16 @@ class Engine:
                 raise DflashError(str(error)) from error
             self._open()  # another thread may have closed it meanwhile
             self._notices.of_session(parts.session)
-            return [self._collect(output) for output in outputs]
+            return [self._collect(output) for output in outputs if output.id in self._sequences]
 
     def cancel(self, sequence: Sequence) -> Chunk:
         """End an answer now; what it has so far stays. Harmless on one that has ended."""
-        self._open()
+        parts = self._open()
         if sequence.finish_reason is not None:
             return Chunk("", (), sequence.finish_reason)
-        if self._sequences.get(sequence.id) is not sequence:
-            text = "the answer belongs to another engine; cancel it there"
-            raise UsageError(text)
-        with Whole():
-            chunk = sequence.add([], self._open().session.held(sequence.id), "cancelled")
+        self._expect_own(sequence)
+        with self._at_work:
+            chunk = sequence.add([], parts.session.held(sequence.id), "cancelled")
             self._retire(sequence)
             return chunk
 
@@ -213,21 +192,18 @@ class Engine:
 
     def follow(self, sequence: Sequence) -> Generator[Chunk, None, None]:
         """Yield all of an answer that has been started, as `stream` does."""
+        unread = Unread(sequence)
         try:
-            said = counted = 0
             while True:
                 # another answer's loop may have taken the steps in which this one grew
-                if len(sequence.tokens) > counted or sequence.finish_reason is not None:
-                    text, tokens = sequence.text[said:], tuple(sequence.tokens[counted:])
-                    logprobs = tuple(sequence.logprobs[counted:])
-                    said, counted = len(sequence.text), len(sequence.tokens)
-                    chunk = Chunk(text, tokens, sequence.finish_reason, logprobs)
-                    yield chunk
-                    _raise_error(sequence)
-                    if chunk.finish_reason is not None:
-                        return
-                else:
+                if (chunk := unread.take()) is None:
+                    self._expect_own(sequence)
                     self.step()
+                    continue
+                yield chunk
+                _raise_error(sequence)
+                if chunk.finish_reason is not None:
+                    return
         finally:
             self._leave(sequence)
 
@@ -272,16 +248,22 @@ class Engine:
         return {"total": total, **stages, "host": total - sum(stages.values())}
 
     def close(self) -> None:
-        """Free the models and contexts; answers in progress end as cancelled."""
-        parts, self._parts = self._parts, None
+        """Free the models and contexts; answers in progress end as cancelled. From any thread."""
+        parts = self._parts
         if parts is None:
             return
-        if parts.notebook is not None:
-            parts.notebook.note(parts.session.outcomes)
-        own = threading.get_ident() == self._owner  # another thread may find the session at work
-        for sequence in self._sequences.values():
-            sequence.add([], parts.session.held(sequence.id) if own else b"", "cancelled")
-        self._sequences.clear()
+        try:
+            if self._is_owner():  # another thread may find the session at work
+                with self._at_work:
+                    for sequence in list(self._sequences.values()):
+                        self.cancel(sequence)
+                    if parts.notebook is not None:
+                        parts.notebook.note(parts.session.outcomes)
+        finally:
+            self._parts = None
+            for sequence in self._sequences.values():
+                sequence.add([], b"", "cancelled")
+            self._sequences.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -293,18 +275,29 @@ class Engine:
         if self._parts is None:
             text = "the engine is closed; load it again"
             raise UsageError(text)
-        if threading.get_ident() != self._owner:
+        if not self._is_owner():
+            if os.getpid() != self._owner[0]:
+                text = "an engine stays in the process that loaded it; load one in this process"
+                raise UsageError(text)
             text = "an engine belongs to the thread that loaded it; use a Worker to share it"
             raise UsageError(text)
         return self._parts
 
+    def _is_owner(self) -> bool:
+        return self._owner == (os.getpid(), threading.get_ident())
+
+    def _expect_own(self, sequence: Sequence) -> None:
+        if self._sequences.get(sequence.id) is not sequence:
+            text = "the answer belongs to another engine; use that one"
+            raise UsageError(text)
+
     def _leave(self, sequence: Sequence) -> None:
-        if self._parts is None:
+        if self._parts is None or self._sequences.get(sequence.id) is not sequence:
             return
-        if threading.get_ident() == self._owner:
-            self.cancel(sequence)
-        else:  # a generator that another thread forgot: the session may be at work
-            self._left.append(sequence)
+        # a generator that another thread forgot, or that was collected as garbage at any moment
+        self._left.append(sequence)
+        if self._is_owner() and not self._at_work.inside:
+            self._cancel_left()
 
     def _cancel_left(self) -> None:
         while self._left:

@@ -14,7 +14,7 @@ from ._native import core
 from .calibration import Effort, Notebook, identity, learn, prefill_rows
 from .convert.target import read_target
 from .draft_family import make_drafter
-from .engine import Engine, Parts
+from .engine import Engine
 from .errors import DflashError, ModelError, ResourceError, UsageError
 from .fitting import Fitted, fit, open_trial, say
 from .gguf_file import GgufFile
@@ -22,6 +22,7 @@ from .hardware import check_devices, default_threads, devices, gpu_layers, maps
 from .options import OptionKeywords, Options, settled
 from .pair import Draft, check_draft
 from .params import AUTO
+from .parts import Parts
 from .prefix_file import ModelFile, Origin
 from .sizes import (
     Sizes,

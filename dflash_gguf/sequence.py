@@ -96,3 +96,26 @@ class Sequence:
         self.text += text
         self.finish_reason = finish_reason
         return Chunk(text, tuple(tokens), finish_reason, logprobs)
+
+
+class Unread:
+    """What one reader of a growing request has not been given yet."""
+
+    __slots__ = ("_counted", "_said", "_sequence")
+
+    def __init__(self, sequence: Sequence) -> None:
+        self._sequence = sequence
+        self._said = self._counted = 0
+
+    def take(self) -> Chunk | None:
+        """Return all that is new, None if nothing is. At the end a chunk with the finish_reason, each time."""
+        sequence, said, counted = self._sequence, self._said, self._counted
+        if len(sequence.tokens) == counted and sequence.finish_reason is None:
+            return None
+        self._said, self._counted = len(sequence.text), len(sequence.tokens)
+        return Chunk(
+            sequence.text[said:],
+            tuple(sequence.tokens[counted:]),
+            sequence.finish_reason,
+            tuple(sequence.logprobs[counted:]),
+        )

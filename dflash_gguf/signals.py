@@ -47,6 +47,32 @@ class Whole:
         self.pressed = True
 
 
+class Work:
+    """Blocks of an engine's bookkeeping: Ctrl-C does not tear them, and `inside` tells what else must wait.
+
+    One may be within another.
+
+    Attributes:
+        inside: how many are going on.
+    """
+
+    __slots__ = ("_whole", "inside")
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self._whole: list[Whole] = []
+
+    def __enter__(self) -> None:
+        whole = Whole()
+        whole.__enter__()
+        self._whole.append(whole)
+        self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.inside -= 1
+        self._whole.pop().__exit__()
+
+
 @contextmanager
 def told_at_once(action: Callable[[], object]) -> Iterator[None]:
     """Call a function in a thread of its own as soon as Ctrl-C is pressed, while the main thread is in a decode.

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import os
 import queue
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Self, TypeAlias, TypeVar, Unpack
 
 from .engine import Engine
 from .errors import UsageError
 from .params import Keywords, Params, combined
 from .prompt import Prompt
-from .sequence import Chunk, Sequence
+from .sequence import Chunk, Sequence, Unread
 
 _T = TypeVar("_T")
 _Action: TypeAlias = "Callable[[_Rounds, Engine], None]"
-Item: TypeAlias = Chunk | Exception  # what a request brings
+Item: TypeAlias = Chunk | BaseException  # what a request brings
 
 
 class Ticket:
@@ -36,6 +38,7 @@ class Ticket:
         deliver: Callable[[Item], None] | None = None,
     ) -> None:
         self.sequence: Sequence | None = None
+        self._unread: Unread | None = None
         self._worker = worker
         self._begin = begin
         self._chunks: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -45,8 +48,9 @@ class Ticket:
 
     def __iter__(self) -> Iterator[Chunk]:
         while not self._done:
+            self._worker._rounds.expect_process()
             item = self._chunks.get()
-            if isinstance(item, Exception):
+            if isinstance(item, BaseException):
                 self._done = True
                 raise item
             self._done = item.finish_reason not in {None, "error"}  # the error itself follows
@@ -149,7 +153,7 @@ class Worker:
                 return  # nobody waits any more, such as a coroutine that was cancelled
             try:
                 future.set_result(action(rounds, engine))
-            except Exception as error:  # noqa: BLE001 (it belongs to the caller)
+            except BaseException as error:  # noqa: BLE001 (it belongs to the caller)
                 future.set_exception(error)
 
         self._rounds.add(act)
@@ -165,8 +169,16 @@ class _Rounds:
         self._running: dict[int, Ticket] = {}  # by the id() of the sequence
         self._guard = threading.Lock()  # nothing may enter the inbox after the None that ends it
         self._closed = False
+        self._process = os.getpid()
+
+    def expect_process(self) -> None:
+        """Raise UsageError in a process that was forked from the worker's: its thread is not there."""
+        if os.getpid() != self._process:
+            text = "a worker stays in the process that made it; make one in this process"
+            raise UsageError(text)
 
     def add(self, action: _Action) -> None:
+        self.expect_process()
         with self._guard:
             if self._closed:
                 text = "the engine is closed; load it again"
@@ -174,6 +186,8 @@ class _Rounds:
             self._inbox.put(action)
 
     def stop(self) -> None:
+        if os.getpid() != self._process:  # whose guard may be held for ever
+            return
         with self._guard:
             if not self._closed:
                 self._closed = True
@@ -187,30 +201,44 @@ class _Rounds:
 
     def run(self, open_engine: Callable[[], Engine], ready: Future[None]) -> None:
         try:
-            engine = open_engine()
+            engine = _usable(open_engine())
         except BaseException as error:  # noqa: BLE001 (raised again in the caller's thread)
             ready.set_exception(error)
             return
         ready.set_result(None)
-        with engine:
-            while self._take_actions(engine):
-                self._begin_waiting(engine)
-                self._step(engine)
-            for ticket in [*self._running.values(), *self.waiting]:
-                self.cancel(engine, ticket)
+        try:
+            with engine:
+                while self._take_actions(engine):
+                    self._begin_waiting(engine)
+                    self._step(engine)
+        finally:  # whatever ended it: nobody may wait for ever
+            self._end(engine)
+
+    def _end(self, engine: Engine) -> None:
+        """Tell all that are left; the engine is closed."""
+        self.stop()
+        with suppress(queue.Empty):
+            while True:
+                if (action := self._inbox.get_nowait()) is not None:
+                    action(self, engine)
+        self._tell(engine)
+        for ticket in [*self._running.values(), *self.waiting]:
+            self._hand(ticket, Chunk("", (), "cancelled"))
+        self._running.clear()
+        self.waiting.clear()
 
     def cancel(self, engine: Engine, ticket: Ticket) -> None:
         if ticket in self.waiting:
             self.waiting.remove(ticket)
             self._hand(ticket, Chunk("", (), "cancelled"))
-        elif (
-            ticket.sequence is not None and self._running.pop(id(ticket.sequence), None) is not None
-        ):
-            self._hand(ticket, engine.cancel(ticket.sequence))
+        elif ticket.sequence is not None and id(ticket.sequence) in self._running:
+            if not engine.closed:
+                engine.cancel(ticket.sequence)
+            self._tell_one(engine, ticket)
 
     def _take_actions(self, engine: Engine) -> bool:
-        """Do what is in the inbox, waiting for it if there is nothing else to do; False at its end."""
-        while True:
+        """Do what is in the inbox, waiting for it if there is nothing else to do; False if all is at its end."""
+        while not engine.closed:
             try:
                 action = self._inbox.get(block=not (engine.busy or self.waiting))
             except queue.Empty:
@@ -218,45 +246,71 @@ class _Rounds:
             if action is None:
                 return False
             action(self, engine)
+            self._tell(engine)  # it may have taken steps
+        return False
 
     def _begin_waiting(self, engine: Engine) -> None:
-        while self.waiting and engine.free > 0:
+        while self.waiting and not engine.closed and engine.free > 0:
             ticket = self.waiting.popleft()
             try:
                 ticket.sequence = ticket._begin(engine)
-            except Exception as error:  # noqa: BLE001 (it belongs to the ticket)
+            except BaseException as error:  # noqa: BLE001 (it belongs to the ticket)
                 self._hand(ticket, error)
             else:
+                ticket._unread = Unread(ticket.sequence)
                 self._running[id(ticket.sequence)] = ticket
                 if ticket._cancelled or self._closed:
                     ticket.sequence.interrupt()
 
     def _step(self, engine: Engine) -> None:
         try:
-            for sequence, chunk in engine.step():
-                ticket = self._running.get(id(sequence))
-                if ticket is None:  # begun by an action, which looks after it itself
-                    continue
-                if chunk.finish_reason is not None:
-                    del self._running[id(sequence)]
-                if not self._hand(ticket, chunk):
-                    self.cancel(engine, ticket)
-                elif sequence.error is not None:
-                    self._hand(ticket, UsageError(sequence.error))
+            engine.step()
         except Exception as error:  # noqa: BLE001 (nobody else is left to hear of it)
             for ticket in self._running.values():
-                if ticket.sequence is not None:
+                if ticket.sequence is not None and not engine.closed:
                     engine.cancel(ticket.sequence)
                 self._hand(ticket, error)
             self._running.clear()
+        self._tell(engine)
+
+    def _tell(self, engine: Engine) -> None:
+        for ticket in list(self._running.values()):
+            self._tell_one(engine, ticket)
+
+    def _tell_one(self, engine: Engine, ticket: Ticket) -> None:
+        """Hand a running request what is new of it, whoever took the steps."""
+        sequence, unread = ticket.sequence, ticket._unread
+        if sequence is None or unread is None or (chunk := unread.take()) is None:
+            return
+        if chunk.finish_reason is not None:
+            self._running.pop(id(sequence), None)
+        if not self._hand(ticket, chunk):
+            self.cancel(engine, ticket)
+        elif sequence.error is not None:
+            self._hand(ticket, UsageError(sequence.error))
 
     @staticmethod
     def _hand(ticket: Ticket, item: Item) -> bool:
         try:
             ticket._deliver(item)
-        except Exception:  # noqa: BLE001 (an event loop that is closed, say: nobody listens)
+        except BaseException:  # noqa: BLE001 (an event loop that is closed, say: nobody listens)
             return False
         return True
+
+
+def _usable(engine: object) -> Engine:
+    """Return what a worker's thread has opened, if it can use it."""
+    if not isinstance(engine, Engine):
+        text = f"open_engine returned {type(engine).__name__}; expected an Engine, as `lambda: load(...)` does"
+        raise UsageError(text)
+    try:
+        _ = engine.free
+    except UsageError as error:
+        text = (
+            f"open_engine returned an engine that the worker cannot use ({error}); have it load one"
+        )
+        raise UsageError(text) from None
+    return engine
 
 
 # of all workers: a thread inside llama.cpp must not outlive the interpreter

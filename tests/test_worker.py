@@ -15,9 +15,9 @@ import dflash_gguf
 from dflash_gguf import DflashError, Engine, ModelError, ResourceError, UsageError, Worker
 
 from .support.random_pairs import Pair
+from .support.waiting import WAIT, collect
 
 PROMPT = [72, 101, 108, 108, 111]
-WAIT = 30  # seconds before a hanging test is called one
 
 
 def opener(pair: Pair, **options: Any) -> Any:
@@ -29,26 +29,6 @@ def opener(pair: Pair, **options: Any) -> Any:
 def worker(dense: Pair) -> Iterator[Worker]:
     with Worker(opener(dense, sequences=2)) as worker:
         yield worker
-
-
-def collect(ticket: Any) -> list[Any]:
-    """The chunks of a ticket, in a thread of their own so that a hang fails instead of waiting."""
-    chunks: list[Any] = []
-    errors: list[Exception] = []
-
-    def read() -> None:
-        try:
-            chunks.extend(ticket)
-        except Exception as error:  # noqa: BLE001 (raised below)
-            errors.append(error)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    thread.join(WAIT)
-    assert not thread.is_alive(), "the ticket never ended"
-    if errors:
-        raise errors[0]
-    return chunks
 
 
 def test_requests_of_many_threads_are_each_answered(dense: Pair, worker: Worker) -> None:

@@ -16,7 +16,8 @@ from ..errors import ResourceError, UsageError
 from ..survival_curves import OF_DRAFTERS
 
 if TYPE_CHECKING:
-    from ..engine import Engine, Parts
+    from ..engine import Engine
+    from ..parts import Parts
 
 ACCEPTANCES = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 _ROUNDS = 4  # of a sample, the first of which makes a graph

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from dflash_gguf import Engine
 from dflash_gguf._native import core
-from dflash_gguf.engine import Parts
+from dflash_gguf.parts import Parts
 
 from .random_pairs import VOCAB
 
