@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ._native import core
 from .errors import UsageError
+from .left_recursion import Item, left_recursive
 
 if TYPE_CHECKING:
     from . import _core
@@ -24,8 +25,8 @@ _MAX_DEPTH = 128
 _WORD = re.compile(r"[a-zA-Z0-9-]+")
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
-_REPEAT = re.compile(r"\{[ \t]*(\d+)[ \t]*(,?)[ \t]*(\d*)[ \t]*\}")
-_TOKEN = re.compile(r"<\[(\d+)\]>|<[^>]*>")
+_REPEAT = re.compile(r"\{[ \t]*([0-9]+)[ \t]*(,?)[ \t]*([0-9]*)[ \t]*\}")
+_TOKEN = re.compile(r"<\[([0-9]+)\]>|<[^>]*>")
 _ESCAPES = {"t": 9, "r": 13, "n": 10, "\\": 92, '"': 34, "[": 91, "]": 93, "-": 45}
 _HEX = {"x": 2, "u": 4, "U": 8}
 
@@ -43,16 +44,6 @@ class Grammar:
     text: str
     tokens: tuple[int, ...] = ()
     any_token: bool = False
-
-
-@dataclass(slots=True)
-class _Item:
-    """A part of an alternative: what it refers to, and whether it may be empty by itself."""
-
-    elements: int = 1
-    nullable: bool = False
-    rule: str | None = None
-    choices: list[list[_Item]] = field(default_factory=list)  # of a group
 
 
 def grammar_text(model: _core.Model, grammar: tuple[str, str] | None) -> _core.GrammarText:
@@ -97,7 +88,7 @@ class _Reader:
     ) -> None:
         self.text, self.at, self.name = text, 0, name
         self.n_vocab, self.tokenize = n_vocab, tokenize
-        self.rules: dict[str, list[list[_Item]]] = {}
+        self.rules: dict[str, list[list[Item]]] = {}
         self.lines: dict[str, int] = {}  # where a rule is first named
         self.defined: dict[str, int] = {}
         self.made = 0  # rules that llama.cpp makes for groups and repeats
@@ -124,7 +115,12 @@ class _Reader:
             if rule not in self.rules:
                 text = f"{self.name}, line {line}: rule '{rule}' is not defined"
                 raise UsageError(text)
-        _refuse_left_recursion(self)
+        if (again := left_recursive(self.rules)) is not None:
+            text = (
+                f"{self.name}, line {self.defined[again]}: rule '{again}' begins with itself, which "
+                "llama.cpp cannot do; put a character before the rule that repeats, or use * or +"
+            )
+            raise UsageError(text)
         return Grammar(self.text, tuple(self.tokens), self.any_token)
 
     def refuse(self, problem: str) -> NoReturn:
@@ -162,7 +158,7 @@ class _Reader:
             self.refuse(f"expected a part of rule '{name}' or the line's end, found {self.found()}")
         self.skip(lines=True)
 
-    def alternatives(self, depth: int) -> list[list[_Item]]:
+    def alternatives(self, depth: int) -> list[list[Item]]:
         if depth > _MAX_DEPTH:
             self.refuse(f"groups are nested more than {_MAX_DEPTH} deep")
         found = [self.sequence(depth)]
@@ -172,8 +168,8 @@ class _Reader:
             found.append(self.sequence(depth))
         return found
 
-    def sequence(self, depth: int) -> list[_Item]:
-        items: list[_Item] = []
+    def sequence(self, depth: int) -> list[Item]:
+        items: list[Item] = []
         rules_of_last = 1  # how llama.cpp counts what a repeat multiplies
         while char := self.peek():
             if char in "*+?{":
@@ -203,7 +199,7 @@ class _Reader:
                 f"with its repeats the grammar has over {_MAX_ELEMENTS} parts; make it smaller"
             )
 
-    def item(self) -> _Item | None:
+    def item(self) -> Item | None:
         """Read an item, of a group its parenthesis; None where there is none."""
         char = self.peek()
         if char == '"':
@@ -215,30 +211,30 @@ class _Reader:
         if char == "(":
             self.at += 1
             self.skip(lines=True)
-            return _Item()
+            return Item()
         if char == ".":
             self.at += 1
-            return _Item()
+            return Item()
         return self.reference()
 
-    def reference(self) -> _Item | None:
+    def reference(self) -> Item | None:
         match = _WORD.match(self.text, self.at)
         if match is None:
             return None
         self.lines.setdefault(match[0], self.text.count("\n", 0, self.at) + 1)
         self.at = match.end()
-        return _Item(rule=match[0])
+        return Item(rule=match[0])
 
-    def literal(self) -> _Item:
+    def literal(self) -> Item:
         self.at += 1
         elements = 0
         while self.peek() != '"':
             self.character("a closing quote")
             elements += 1
         self.at += 1
-        return _Item(elements, nullable=elements == 0)
+        return Item(elements, nullable=elements == 0)
 
-    def characters(self) -> _Item:
+    def characters(self) -> Item:
         self.at += 1
         if self.peek() == "^":
             self.at += 1
@@ -255,7 +251,7 @@ class _Reader:
         if elements == 0:
             self.refuse("brackets without characters")
         self.at += 1
-        return _Item(elements)
+        return Item(elements)
 
     def character(self, wanted: str) -> int:
         char = self.peek()
@@ -283,7 +279,7 @@ class _Reader:
             )
         return _ESCAPES[kind]
 
-    def token(self) -> _Item:
+    def token(self) -> Item:
         if self.peek() == "!":
             self.any_token = True
             self.at += 1
@@ -300,9 +296,9 @@ class _Reader:
                 self.refuse(f"{match[0]} is outside the vocabulary of {self.n_vocab}")
         self.tokens += ids
         self.at = match.end()
-        return _Item()
+        return Item()
 
-    def repeat(self, items: list[_Item], rules_of_last: int) -> int:
+    def repeat(self, items: list[Item], rules_of_last: int) -> int:
         """Read a repeat and apply it to the last item; return the rules that it then stands for."""
         char = self.peek()
         if char == "{":
@@ -323,74 +319,11 @@ class _Reader:
         last = items[-1]
         optional = 1 if most is None else most - least
         self.made += optional
-        inner = _Item(last.elements, last.nullable, last.rule, last.choices)
-        again = [_Item(1, nullable=True)] if most is None else []
-        items[-1] = _Item(
+        inner = Item(last.elements, last.nullable, last.rule, last.choices)
+        again = [Item(1, nullable=True)] if most is None else []
+        items[-1] = Item(
             (last.elements + 2) * (least + optional),
             nullable=least == 0 or last.nullable,
             choices=[[inner, *again]],
         )
         return rules_of_last * total
-
-
-def _refuse_left_recursion(reader: _Reader) -> None:
-    """Refuse rules that come back to themselves without a character, with something left to do after it.
-
-    llama.cpp looks for left recursion too, but not through rules that may be empty only by others; such a
-    grammar makes it fill the memory.
-    """
-    nullable: set[str] = set()
-
-    def empty(item: _Item) -> bool:
-        if item.nullable or item.rule in nullable:
-            return True
-        return any(all(map(empty, choice)) for choice in item.choices)
-
-    while True:
-        more = {
-            name
-            for name, choices in reader.rules.items()
-            if any(all(map(empty, choice)) for choice in choices)
-        }
-        if more == nullable:
-            break
-        nullable = more
-    firsts = {name: _firsts(choices, empty) for name, choices in reader.rules.items()}
-    reach = {name: _reachable(name, firsts) for name in firsts}
-    for name, edges in firsts.items():
-        for other, rest in edges.items():
-            if rest and (name == other or name in reach[other]):
-                text = (
-                    f"{reader.name}, line {reader.defined[name]}: rule '{name}' begins with itself, which "
-                    "llama.cpp cannot do; put a character before the rule that repeats, or use * or +"
-                )
-                raise UsageError(text)
-
-
-def _firsts(choices: list[list[_Item]], empty: Callable[[_Item], bool]) -> dict[str, bool]:
-    """Rules that may come first, and whether anything is left to do after them."""
-    found: dict[str, bool] = {}
-
-    def walk(choices: list[list[_Item]], rest: bool) -> None:
-        for choice in choices:
-            for i, item in enumerate(choice):
-                after = rest or i + 1 < len(choice)
-                if item.rule is not None:
-                    found[item.rule] = found.get(item.rule, False) or after
-                walk(item.choices, after)
-                if not empty(item):
-                    break
-
-    walk(choices, False)
-    return found
-
-
-def _reachable(start: str, edges: dict[str, dict[str, bool]]) -> set[str]:
-    seen: set[str] = set()
-    todo = [start]
-    while todo:
-        for other in edges[todo.pop()]:
-            if other not in seen:
-                seen.add(other)
-                todo.append(other)
-    return seen
