@@ -6,13 +6,13 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import memory
 from ._native import core
 from .errors import ModelError, ResourceError, UsageError
+from .expected_speed import expected_speed
 from .hardware import devices, gpu_layers, maps
 from .plan import CELL, HOST, MemoryLine, MemoryPlan, make_plan, size_text, state_bytes
 from .sizes import Sizes
@@ -28,16 +28,6 @@ _PAGE = 256  # llama.cpp rounds contexts up to it
 _SMALL = 2**16  # positions of all sequences of which a trial is cheap
 _LARGE = 2**26  # bytes of cells beyond which a trial is made only if it will do
 _SUFFIXES = {"": 20, "K": 10, "M": 20, "G": 30, "T": 40}
-
-# A guess, good enough to rank ways before anything has been measured. _SURVIVAL: chance that a drafted token and
-# all before it are accepted (Qwen3.5-27B on GSM8K, z-lab/dflash issue 52); beyond the curve, that much less each.
-_SURVIVAL = (
-    *(0.904, 0.800, 0.729, 0.639, 0.539, 0.475, 0.400, 0.361),
-    *(0.336, 0.304, 0.282, 0.275, 0.246, 0.211, 0.171),
-)
-_BEYOND = 0.85
-_ROW = 0.14  # a row more of a verify, in verifies of one row
-_DRAFT = 0.25  # a draft, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ def parse_size(given: int | str) -> int:
             f"memory_limit is {given!r}; expected a size such as '8G' or '500M', or a number of MiB"
         )
         raise UsageError(text)
-    return int(float(parts[1]) * 2 ** _SUFFIXES[parts[2].upper()])
+    return int(min(float(parts[1]) * 2 ** _SUFFIXES[parts[2].upper()], 2.0**62))
 
 
 def open_trial(target: Path, draft: Path | None, options: Options) -> _core.MemoryTrial:
@@ -106,31 +96,6 @@ def fit(
     Raises ResourceError, with the numbers and a context that would fit, if nothing does.
     """
     return _Fitting(trial, options, block, drafts=drafts, unified=unified).choose()
-
-
-def expected_speed(block: int, *, replay: bool) -> float:
-    """Guess tokens per time of verifies of up to `block` rows, relative to plain decoding.
-
-    The width of at most `block` rows that pays most counts: the engine may always use less.
-    """
-    return max(_speed(width, replay) for width in range(1, block + 1))
-
-
-@cache
-def _speed(width: int, replay: bool) -> float:
-    survival = [*_SURVIVAL]
-    while len(survival) < width:
-        survival.append(survival[-1] * _BEYOND)
-    drafted = survival[: width - 1]
-    cost = _verify(width) + (_DRAFT if drafted else 0)
-    if replay:  # after k accepted tokens, k + 1 rows are decoded again, unless all were accepted
-        chances = zip([1.0, *drafted], drafted, strict=False)
-        cost += sum((reach - go) * _verify(k + 1) for k, (reach, go) in enumerate(chances))
-    return (1 + sum(drafted)) / cost
-
-
-def _verify(rows: int) -> float:
-    return 1 + _ROW * (rows - 1)
 
 
 class _Fitting:

@@ -14,7 +14,8 @@ import pytest
 import dflash_gguf
 from dflash_gguf import ResourceError, UsageError, hardware, memory
 from dflash_gguf._native import core
-from dflash_gguf.fitting import expected_speed, parse_size
+from dflash_gguf.expected_speed import expected_speed
+from dflash_gguf.fitting import parse_size
 from dflash_gguf.plan import MemoryPlan, size_text
 from dflash_gguf.sizes import Sizes, draft_params, target_params
 

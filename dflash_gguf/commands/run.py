@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import _limits
+from . import _limits, _values
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -204,8 +203,8 @@ def run(
     from ..sampling import Sampling
     from ..terminal import say, show_notes
 
-    _check(max_tokens=max_tokens, context=context)
-    width = _width(block)
+    _values.check(max_tokens=max_tokens, context=context)
+    width = _values.width(block)
     drafter = None if no_draft else draft
     show_notes(quiet=quiet, verbose=verbose > 0)
     _log_level(verbose)
@@ -232,10 +231,10 @@ def run(
         block="auto" if width is None or drafter is None else width,
         max_block=None if drafter is None or width is None else max(width, 2),
         threads=None if threads == -1 else threads,
-        gpu_layers=_layers("-ngl", gpu_layers),
-        draft_gpu_layers=_layers("-ngld", draft_gpu_layers),
-        devices=_names(device),
-        draft_devices=_names(draft_device),
+        gpu_layers=_values.layers("-ngl", gpu_layers),
+        draft_gpu_layers=_values.layers("-ngld", draft_gpu_layers),
+        devices=_values.names(device),
+        draft_devices=_values.names(draft_device),
     )
     params = Params(
         max_tokens=None if max_tokens < 0 else max_tokens,
@@ -250,11 +249,11 @@ def run(
             frequency_penalty=frequency_penalty,
             presence_penalty=presence_penalty,
             repeat_last_n=repeat_last_n,
-            logit_bias=_biases(logit_bias or []),
+            logit_bias=_values.biases(logit_bias or []),
             seed=None if seed == -1 else seed,
             draft_sampling=draft_sampling,
         ),
-        grammar=_grammar(grammar, grammar_file, json_schema),
+        grammar=_values.grammar(grammar, grammar_file, json_schema),
         json_schema=json_schema,
         stop=stop,
     )
@@ -280,80 +279,6 @@ def _open(target: Path, draft: Path | None, options: Options, quiet: bool) -> En
             return True
 
         return load(target, draft, options=options, progress=progress)
-
-
-def _biases(texts: list[str]) -> dict[int, float]:
-    """Biases as llama.cpp spells them: TOKEN_ID, a sign, and the bias."""
-    from ..errors import UsageError
-
-    biases = {}
-    for text in texts:
-        parts = re.fullmatch(r"(\d+)([+-](?:\d+(?:\.\d*)?|\.\d+|inf))", text.strip())
-        if parts is None:
-            problem = (
-                f"--logit-bias {text}: expected a token id, + or -, and a number, such as 15043-1"
-            )
-            raise UsageError(problem)
-        biases[int(parts[1])] = float(parts[2])
-    return biases
-
-
-def _width(text: str) -> int | None:
-    """Rows of a block; None for what is fastest."""
-    from ..errors import UsageError
-
-    if text == "auto":
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        problem = f"--block {text}: expected 1 (no drafts) or more, or auto"
-        raise UsageError(problem)
-    return int(text)
-
-
-def _grammar(text: str | None, path: Path | None, json_schema: str | None) -> str | None:
-    from ..errors import UsageError
-
-    given = {"--grammar": text, "--grammar-file": path, "--json-schema": json_schema}
-    names = [name for name, value in given.items() if value is not None]
-    if len(names) > 1:
-        problem = f"{' and '.join(names)} are given; expected one of them"
-        raise UsageError(problem)
-    if path is None:
-        return text
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"--grammar-file {path}: {error}"
-        raise UsageError(problem) from None
-
-
-def _check(*, max_tokens: int, context: int) -> None:
-    from ..errors import UsageError
-
-    if max_tokens == 0 or max_tokens < -1:
-        text = f"-n {max_tokens}: expected a number of tokens, or -1 for no limit"
-        raise UsageError(text)
-    if context < 0:
-        text = f"-c {context}: expected a number of tokens, or 0 for the default"
-        raise UsageError(text)
-
-
-def _layers(option: str, text: str) -> int | None:
-    """Layers as Options takes them; llama.cpp's words."""
-    from ..errors import UsageError
-
-    if text in {"auto", "-1"}:
-        return None
-    if text == "all":
-        return -1
-    if not text.isdecimal():
-        problem = f"{option} {text}: expected a number of layers, 'all' or 'auto'"
-        raise UsageError(problem)
-    return int(text)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _log_level(verbose: int) -> None:
