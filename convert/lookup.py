@@ -101,9 +101,11 @@ def _only_gguf(
 ) -> FoundTarget | None:
     hub = _hub_cache()
     fitting = _fitting(checkpoint.folder, "*.gguf", config)
-    fitting = fitting or _fitting(hub, "models--*/snapshots/**/*.gguf", config)
+    if not fitting and hub is not None:
+        fitting = _fitting(hub, "models--*/snapshots/**/*.gguf", config)
     if not fitting:
-        looked.append(f"no GGUF in {checkpoint.folder} or {hub} fits this drafter")
+        places = f"{checkpoint.folder}" if hub is None else f"{checkpoint.folder} or {hub}"
+        looked.append(f"no GGUF in {places} fits this drafter")
         return None
     if len(fitting) > 1:
         names = ", ".join(str(path) for path in fitting[:_SHOWN])
@@ -133,13 +135,17 @@ def _known_pair(
     )
 
 
-def _hub_cache() -> Path:
+def _hub_cache() -> Path | None:
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if cache := os.environ.get(name):
             return Path(cache)
     if home := os.environ.get("HF_HOME"):
         return Path(home) / "hub"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface" / "hub"
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # of Path.home, for a user whom the system does not know
+        return None
+    return caches / "huggingface" / "hub"
 
 
 def _fitting(folder: Path, pattern: str, config: DraftConfig) -> list[Path]:

@@ -41,6 +41,15 @@ ggml_type cache_type(const std::string & name, int type) {
     return static_cast<ggml_type>(type);
 }
 
+// llama.cpp ends the process for any other.
+llama_flash_attn_type flash_attention(int type) {
+    if (type < LLAMA_FLASH_ATTN_TYPE_AUTO || type > LLAMA_FLASH_ATTN_TYPE_ENABLED) {
+        throw std::invalid_argument("flash_attn is " + std::to_string(type) +
+                                    ", expected -1 (as it pays), 0 (off) or 1 (on)");
+    }
+    return static_cast<llama_flash_attn_type>(type);
+}
+
 void bind_contexts(py::module_ & m) {
     py::class_<ContextParams>(m, "ContextParams")
         .def(py::init<>())
@@ -67,9 +76,7 @@ void bind_contexts(py::module_ & m) {
             })
         .def_property(
             "flash_attn", [](const ContextParams & params) { return static_cast<int>(params.flash_attn); },
-            [](ContextParams & params, int type) {
-                params.flash_attn = static_cast<llama_flash_attn_type>(type);
-            });
+            [](ContextParams & params, int type) { params.flash_attn = flash_attention(type); });
     py::class_<Context, std::shared_ptr<Context>>(m, "Context")
         .def(py::init<std::shared_ptr<Model>, const ContextParams &>(), py::arg("model").none(false),
              py::arg("params"), release_gil())

@@ -5,6 +5,7 @@
 #include "stopwatch.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include <sys/resource.h>
@@ -89,6 +90,9 @@ llama_batch FeatureBatch::view() {
 
 namespace {
 
+// llama.cpp rounds each sequence's share up and counts in 32 bits.
+constexpr std::int64_t most_positions = std::numeric_limits<std::int32_t>::max();
+
 void check(const ContextParams & params) {
     const auto require = [](bool holds, const char * name, int found, const std::string & expected) {
         if (!holds) {
@@ -99,6 +103,13 @@ void check(const ContextParams & params) {
     require(params.n_ctx >= 1, "n_ctx", params.n_ctx, "at least 1");
     const int most = static_cast<int>(llama_max_parallel_sequences());
     require(params.n_seq >= 1 && params.n_seq <= most, "n_seq", params.n_seq, "1 to " + std::to_string(most));
+    require(static_cast<std::int64_t>(params.n_ctx) <= most_positions / params.n_seq, "n_ctx", params.n_ctx,
+            "at most " + std::to_string(most_positions) + " of all sequences together");
+    for (const auto & [name, threads] :
+         {std::pair{"n_threads", params.n_threads}, std::pair{"n_threads_batch", params.n_threads_batch}}) {
+        require(threads >= 1 && threads <= GGML_MAX_N_THREADS, name, threads,
+                "1 to " + std::to_string(GGML_MAX_N_THREADS));
+    }
     require(params.n_batch >= 1, "n_batch", params.n_batch, "at least 1");
     require(params.n_ubatch >= 1, "n_ubatch", params.n_ubatch, "at least 1");
     require(params.n_outputs >= params.n_seq, "n_outputs", params.n_outputs,

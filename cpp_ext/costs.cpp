@@ -43,8 +43,8 @@ CostTable::CostTable(Calibration calibration, int widest)
     std::sort(points.begin(), points.end(), [](const CostPoint & a, const CostPoint & b) {
         return std::make_pair(a.sequences, a.width) < std::make_pair(b.sequences, b.width);
     });
-    bool sound = !points.empty() && points[0].sequences == 1 && points[0].width == 1 &&
-                 is_time(calibration_.rebuild) && is_time(calibration_.shift);
+    bool sound = !points.empty() && calibration_.depth >= 0 && points[0].sequences == 1 &&
+                 points[0].width == 1 && is_time(calibration_.rebuild) && is_time(calibration_.shift);
     for (const CostPoint & point : points) {
         sound = sound && point.verify > 0 && is_time(point.verify) && is_time(point.draft) &&
                 is_time(point.inject) && point.injected >= 1 && point.width >= 1;

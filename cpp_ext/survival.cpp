@@ -1,6 +1,9 @@
 #include "survival.h"
 
 #include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
 
 namespace dflash {
 
@@ -84,6 +87,11 @@ void Survival::remember(const std::vector<std::pair<double, double>> & outcomes,
     positions_.clear();
     all_ = {};
     for (const auto & [tested, accepted] : outcomes) {
+        if (!(std::isfinite(tested) && accepted >= 0 && accepted <= tested)) {
+            throw std::invalid_argument("outcomes of drafts are " + std::to_string(accepted) +
+                                        " accepted of " + std::to_string(tested) +
+                                        " tested; expected 0 to as many");
+        }
         const double scale = tested > weight ? weight / tested : 1;
         positions_.push_back({tested * scale, accepted * scale});
         all_.tested += tested * scale;

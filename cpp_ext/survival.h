@@ -28,7 +28,8 @@ class Survival {
 
     // Outcomes by position for `remember`, as pairs (tested, accepted).
     std::vector<std::pair<double, double>> outcomes() const;
-    // Begin with outcomes of an earlier run, scaled down to at most `weight` tested ones a position.
+    // Begin with outcomes of an earlier run, scaled down to at most `weight` tested ones a position. Throws
+    // std::invalid_argument for more accepted than tested, or what is no number.
     void remember(const std::vector<std::pair<double, double>> & outcomes, double weight);
 
   private:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__
 from ._native import LLAMA_CPP_PYTHON, core
 from .draft_file import cache_folder
+from .errors import ResourceError
 
 if TYPE_CHECKING:
     from . import _core
@@ -268,10 +269,16 @@ class Notebook:
     def __init__(self, facts: dict[str, Any]) -> None:
         known = {"format": _FORMAT, "version": __version__, "llama_cpp": LLAMA_CPP_PYTHON, **facts}
         digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
-        self._path = cache_folder() / "costs" / f"{digest[:32]}.json"
+        self._path: Path | None = None
+        try:
+            self._path = cache_folder() / "costs" / f"{digest[:32]}.json"
+        except ResourceError as error:
+            _LOG.debug("costs are not kept: %s", error)
 
     def read(self) -> Learnt | None:
         """Return what was kept; None if there is nothing, or nothing of use."""
+        if self._path is None:
+            return None
         try:
             kept = json.loads(self._path.read_text(encoding="utf-8"))
             return Learnt(
@@ -282,8 +289,8 @@ class Notebook:
                 shift=float(kept["shift"]),
                 outcomes=[tuple(outcome) for outcome in kept["outcomes"]],
             )
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return None  # nothing is there, or what nobody can have written
 
     def note(self, outcomes: list[tuple[float, float]]) -> None:
         """Keep how drafts fared lately."""
@@ -294,6 +301,8 @@ class Notebook:
 
     def write(self, learnt: Learnt) -> None:
         """Keep it, as far as the folder can be written."""
+        if self._path is None:
+            return
         text = json.dumps({name: getattr(learnt, name) for name in Learnt.__slots__})
         scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:

@@ -9,19 +9,26 @@ import sys
 from pathlib import Path
 
 from . import __version__
-from .errors import ModelError
+from .errors import ModelError, ResourceError
 from .gguf_file import GgufFile
 
 _LOG = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """Return the folder of converted drafters: DFLASH_GGUF_CACHE, else the system's cache folder."""
+    """Return the folder of what is kept between runs: DFLASH_GGUF_CACHE, else the system's cache folder.
+
+    Raises ResourceError if there is neither.
+    """
     if given := os.environ.get("DFLASH_GGUF_CACHE"):
         return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "dflash-gguf"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dflash-gguf"
+    try:
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "dflash-gguf"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dflash-gguf"
+    except RuntimeError:  # of Path.home, for a user whom the system does not know
+        text = "there is no home folder to keep files in; set DFLASH_GGUF_CACHE to a folder"
+        raise ResourceError(text) from None
 
 
 def find_draft(given: Path, target: Path) -> Path:
@@ -31,7 +38,8 @@ def find_draft(given: Path, target: Path) -> Path:
     folder with a checkpoint only, or a checkpoint, is converted to bf16 once, into the cache. Both are
     logged at INFO.
 
-    Raises ModelError if there is neither, ConvertError if the checkpoint cannot be converted.
+    Raises ModelError if there is neither, ConvertError if the checkpoint cannot be converted, ResourceError if
+    there is no place for it.
     """
     if given.is_file() and given.name.endswith((".safetensors", ".safetensors.index.json")):
         return _converted(given, target)

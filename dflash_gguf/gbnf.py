@@ -25,8 +25,8 @@ _MAX_DEPTH = 128
 _WORD = re.compile(r"[a-zA-Z0-9-]+")
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
-_REPEAT = re.compile(r"\{[ \t]*([0-9]+)[ \t]*(,?)[ \t]*([0-9]*)[ \t]*\}")
-_TOKEN = re.compile(r"<\[([0-9]+)\]>|<[^>]*>")
+_REPEAT = re.compile(r"\{[ \t]*([0-9]{1,9})[ \t]*(,?)[ \t]*([0-9]{0,9})[ \t]*\}")
+_TOKEN = re.compile(r"<\[([0-9]{1,9})\]>|<[^>]*>")
 _ESCAPES = {"t": 9, "r": 13, "n": 10, "\\": 92, '"': 34, "[": 91, "]": 93, "-": 45}
 _HEX = {"x": 2, "u": 4, "U": 8}
 
@@ -184,6 +184,10 @@ class _Reader:
                         self.refuse(f"expected a closing parenthesis, found {self.found()}")
                     self.at += 1
                     self.made += 1
+                    self.nest(
+                        item,
+                        max((part.depth for choice in item.choices for part in choice), default=0),
+                    )
                 rules_of_last = max(1, self.made + len(self.lines) - before)
                 items.append(item)
             else:
@@ -198,6 +202,11 @@ class _Reader:
             self.refuse(
                 f"with its repeats the grammar has over {_MAX_ELEMENTS} parts; make it smaller"
             )
+
+    def nest(self, item: Item, depth: int) -> None:
+        item.depth = depth + 1
+        if item.depth > _MAX_DEPTH:
+            self.refuse(f"groups and repeats are nested more than {_MAX_DEPTH} deep")
 
     def item(self) -> Item | None:
         """Read an item, of a group its parenthesis; None where there is none."""
@@ -326,4 +335,5 @@ class _Reader:
             nullable=least == 0 or last.nullable,
             choices=[[inner, *again]],
         )
+        self.nest(items[-1], last.depth)
         return rules_of_last * total

@@ -173,8 +173,9 @@ def _map_file(path: Path) -> mmap.mmap:
             fail(path, "it is not a regular file", "expected a GGUF model file")
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError:
-        fail(path, "it is empty", "expected a GGUF model file")
+    except ValueError:  # of mmap, or for a name that no file can have
+        fault = "its name holds a NUL" if "\0" in str(path) else "it is empty"
+        fail(path, fault, "expected a GGUF model file")
     except IsADirectoryError:
         fail(path, "it is a folder", "expected a GGUF model file; give the file in it")
     except OSError as error:

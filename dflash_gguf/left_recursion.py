@@ -15,6 +15,7 @@ class Item:
     nullable: bool = False
     rule: str | None = None
     choices: list[list[Item]] = field(default_factory=list)  # of a group
+    depth: int = 0  # of groups and repeats within it
 
 
 Choices: TypeAlias = Sequence[Sequence[Item]]
@@ -37,24 +38,24 @@ def left_recursive(rules: Mapping[str, Choices]) -> str | None:
 
 
 def _empty(item: Item, nullable: set[str]) -> bool:
-    if item.nullable or item.rule in nullable:
-        return True
-    return any(_all_empty(choice, nullable) for choice in item.choices)
+    return item.nullable or item.rule in nullable or _any_empty(item.choices, nullable)
 
 
-def _all_empty(choice: Sequence[Item], nullable: set[str]) -> bool:
-    return all(_empty(item, nullable) for item in choice)
+def _any_empty(choices: Choices, nullable: set[str]) -> bool:
+    for choice in choices:
+        for item in choice:
+            if not _empty(item, nullable):
+                break
+        else:
+            return True
+    return False
 
 
 def _nullable(rules: Mapping[str, Choices]) -> set[str]:
     """Rules that may be empty."""
     found: set[str] = set()
     while True:
-        more = {
-            name
-            for name, choices in rules.items()
-            if any(_all_empty(choice, found) for choice in choices)
-        }
+        more = {name for name, choices in rules.items() if _any_empty(choices, found)}
         if more == found:
             return found
         found = more

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ._native import core
-from .calibration import Effort, Notebook, identity, learn, prefill_rows
+from .calibration import Effort, Learnt, Notebook, identity, learn, prefill_rows
 from .convert.target import read_target
 from .draft_family import make_drafter
 from .engine import Engine
@@ -218,7 +218,7 @@ def _steer(
         }
     )
     learnt = notebook.read()
-    if learnt is None:
+    if learnt is None or not _steered(parts.session, learnt):
         before = Effort.now()
         learnt = learn(
             parts.target,
@@ -231,7 +231,22 @@ def _steer(
             _LOG.debug("other programs disturbed the measuring of costs, which is not kept")
         else:
             notebook.write(learnt)
-    parts.session.steer(
+        _hand_over(parts.session, learnt)
+    return notebook
+
+
+def _steered(session: _core.Session, learnt: Learnt) -> bool:
+    """Hand over what was kept; False if it is none, since a file may have been damaged."""
+    try:
+        _hand_over(session, learnt)
+    except (TypeError, ValueError) as error:
+        _LOG.debug("the costs that were kept are of no use: %s", error)
+        return False
+    return True
+
+
+def _hand_over(session: _core.Session, learnt: Learnt) -> None:
+    session.steer(
         learnt.points,
         depth=learnt.depth,
         slots=learnt.slots,
@@ -239,7 +254,6 @@ def _steer(
         shift=learnt.shift,
         outcomes=learnt.outcomes,
     )
-    return notebook
 
 
 def _open_context(model: _core.Model, params: _core.ContextParams) -> _core.Context:

@@ -181,7 +181,11 @@ class Call:
 
     @classmethod
     def _of(cls, given: _Given, params: Params) -> Call:
-        usage = (given["stream_options"] or {}).get("include_usage")
+        wishes = given["stream_options"] or {}
+        if not isinstance(wishes, Mapping):
+            text = f"stream_options is {wishes!r}; expected a mapping such as {{'include_usage': True}}"
+            raise UsageError(text)
+        usage = wishes.get("include_usage")
         return cls(params, given["model"], bool(usage))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from .errors import UsageError
 from .fitting import parse_size
@@ -112,12 +112,18 @@ def settled(options: Options, keywords: OptionKeywords) -> Options:
 
     Raises UsageError naming the option and what was expected.
     """
+    if not isinstance(options, Options):
+        text = (
+            f"options is {type(options).__name__}; expected an Options, or its fields as keywords"
+        )
+        raise UsageError(text)
     known = [field.name for field in fields(Options)]
     for name in keywords:
         if name not in known:
             text = f"there is no option '{name}'; expected one of {', '.join(known)}"
             raise UsageError(text)
     chosen = replace(options, **keywords)
+    _check_given(chosen)
     _check_number("sequences", chosen.sequences, 1, _MAX_SEQUENCES)
     _check_number("threads", chosen.threads, 1, _MAX_THREADS)
     _check_number("context", chosen.context, 1, _INT_MAX // chosen.sequences)
@@ -134,13 +140,36 @@ def settled(options: Options, keywords: OptionKeywords) -> Options:
         _check_number(name, getattr(chosen, name), 1, _MAX_THREADS)
     for name in ("batch", "ubatch", "draft_context", "draft_window", "draft_batch"):
         _check_number(name, getattr(chosen, name), 1, _INT_MAX // chosen.sequences)
+    _check_kinds(chosen)
     check_caches(chosen)
     if chosen.memory_limit is not None:
         parse_size(chosen.memory_limit)
     return chosen
 
 
-def _check_number(name: str, number: object, least: int, most: int) -> None:
-    if number is not None and not (isinstance(number, int) and least <= number <= most):
+def _check_given(options: Options) -> None:
+    for name in ("sequences", "block", "prefix_memory"):
+        if getattr(options, name) is None:
+            text = f"{name} is None; expected a value, or to be left out"
+            raise UsageError(text)
+
+
+def _check_kinds(options: Options) -> None:
+    for name in ("mmap", "flash_attn", "causal"):
+        if not isinstance(value := getattr(options, name), bool | None):
+            text = f"{name} is {value!r}; expected True, False or None, for what is best here"
+            raise UsageError(text)
+    for name in ("devices", "draft_devices"):
+        value = getattr(options, name)
+        if not isinstance(value, tuple | list) or not all(isinstance(item, str) for item in value):
+            text = f"{name} is {value!r}; expected several names, such as ('CUDA0',)"
+            raise UsageError(text)
+
+
+def _check_number(name: str, number: Any, least: int, most: int) -> None:
+    if number is None:
+        return
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not (whole and least <= number <= most):
         text = f"{name} is {number!r}; expected a whole number from {least} to {most}"
         raise UsageError(text)

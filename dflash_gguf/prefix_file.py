@@ -107,10 +107,8 @@ def read_prefix(path: Path, origin: Origin) -> _core.KeptPrefix:
     """Read and check such a file. Raises ModelError, in one line, for any other, damaged or unfitting one."""
     try:
         data = memoryview(path.read_bytes())
-    except OSError as error:
-        text = (
-            f"{path}: it cannot be read ({error.strerror}); expected a file that save_prefix wrote"
-        )
+    except (OSError, ValueError) as error:
+        text = f"{path}: it cannot be read ({_why(error)}); expected a file that save_prefix wrote"
         raise ModelError(text) from error
     header, body = _open(path, data)
     _check_identity(path, header, origin)
@@ -126,9 +124,12 @@ def read_prefix(path: Path, origin: Origin) -> _core.KeptPrefix:
 
 
 def _write(path: Path, parts: Sequence[bytes]) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     digest = hashlib.sha256()
     try:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        if path.exists() and not path.is_file():  # a device, say, which renaming would put away
+            text = f"{path}: it is no regular file; give another place"
+            raise ResourceError(text)
         try:
             with temporary.open("xb") as file:
                 for part in parts:
@@ -140,9 +141,13 @@ def _write(path: Path, parts: Sequence[bytes]) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        text = f"{path}: it cannot be written ({error.strerror}); give another place"
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        text = f"{path}: it cannot be written ({_why(error)}); give another place"
         raise ResourceError(text) from error
+
+
+def _why(error: OSError | ValueError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 def _open(path: Path, data: memoryview) -> tuple[dict[str, Any], memoryview]:

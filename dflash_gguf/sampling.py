@@ -75,6 +75,11 @@ class Sampling:
         if self.draft_sampling not in _DRAFT_SAMPLING:
             text = f"draft_sampling is {self.draft_sampling!r}; expected {' or '.join(_DRAFT_SAMPLING)}"
             raise UsageError(text)
+        if not isinstance(self.logit_bias, Mapping):
+            text = f"logit_bias is {self.logit_bias!r}; expected a mapping of token ids to numbers"
+            raise UsageError(text)
+        # one of its own: what is checked here must stay as it is
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
         for token, value in self.logit_bias.items():
             known = _inside(token, 0, _INT_MAX, whole=True)
             if not known or not _inside(value, -math.inf, _MAX_BIAS, whole=False):

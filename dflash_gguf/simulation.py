@@ -49,7 +49,11 @@ class Simulation:
     def curve(self) -> tuple[float, ...]:
         """Return the probabilities, one for each drafted position."""
         if not isinstance(self.survival, str):
-            return tuple(float(value) for value in self.survival)
+            try:
+                return tuple(float(value) for value in self.survival)
+            except (TypeError, ValueError):
+                text = f"the survival curve is {self.survival!r}; expected a name or numbers"
+                raise UsageError(text) from None
         if self.survival not in SURVIVAL:
             text = f"there is no survival curve '{self.survival}'; expected one of {', '.join(SURVIVAL)}"
             raise UsageError(text)

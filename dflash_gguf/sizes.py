@@ -81,9 +81,6 @@ def check_caches(options: Options) -> None:
                 f"expected one of {', '.join(_PLAIN)}"
             )
             raise UsageError(text)
-    if options.flash_attn not in _FLASH:
-        text = f"flash_attn is {options.flash_attn!r}; expected True, False or None (as it pays)"
-        raise UsageError(text)
 
 
 def draft_rows(options: Options, sizes: Sizes) -> tuple[int, int]:

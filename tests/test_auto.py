@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,35 @@ def test_costs_are_measured_once_and_outcomes_kept(pair: Pair, tmp_path: Path) -
         assert json.loads(kept.read_text())["points"]
     with dflash_gguf.load(pair.target, pair.draft, **{**QUICK, "threads": 2}):
         assert len(list(folder.iterdir())) == 2  # another number of threads costs something else
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"points": []},
+        {"points": [["a"]]},
+        {"points": [[1, 1, 1, math.nan, 1, 1]]},
+        {"depth": math.inf},
+        {"depth": -3},
+        {"slots": [[1]]},
+        {"outcomes": [[math.nan, 1]]},
+        {"outcomes": [[1, 5]]},
+    ],
+)
+def test_damaged_costs_are_measured_again(
+    dense: Pair, tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    folder = tmp_path / "cache" / "costs"
+    dflash_gguf.load(dense.target, dense.draft, **QUICK).close()
+    (kept,) = folder.iterdir()
+    sound = json.loads(kept.read_text())
+    kept.write_text(json.dumps(sound | damage))
+    with dflash_gguf.load(dense.target, dense.draft, **QUICK) as engine:
+        assert len(engine.generate(PROMPT, max_tokens=5, ignore_end=True).tokens) == 5
+        again = json.loads(kept.read_text())
+    assert {name: again[name] for name in damage} != damage
+    assert again["points"][0][:2] == [1, 1]
 
 
 def test_a_folder_that_cannot_be_written_does_no_harm(

@@ -155,6 +155,8 @@ def test_a_worker_says_why(dense: Pair) -> None:
             "line 1: with its repeats the grammar has over 200000",
         ),
         ("root ::= " + "(" * 5000, "line 1: groups are nested more than 128 deep"),
+        ('root ::= "a"' + "{1}" * 440, "line 1: groups and repeats are nested more than 128 deep"),
+        ('root ::= "a"{' + "1" * 5000 + "}", "line 1: expected a repeat such as {3}"),
         ('root ::= root "a"', "line 1: rule 'root' begins with itself"),
         (
             'root ::= a\na ::= b a "x" | "y"\nb ::= c\nc ::= ""',

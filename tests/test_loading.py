@@ -80,6 +80,16 @@ def test_a_block_no_machine_holds_is_refused(dense: Pair, tmp_path: Path) -> Non
         ({"threads_batch": 0}, "threads_batch is 0; expected a whole number from 1 to 512"),
         ({"draft_threads": 900}, "draft_threads is 900; expected"),
         ({"memory_limit": "lots"}, "memory_limit is 'lots'; expected a size such as '8G'"),
+        ({"block": None}, "block is None; expected a value, or to be left out"),
+        ({"sequences": None}, "sequences is None; expected a value"),
+        ({"sequences": True}, "sequences is True; expected a whole number"),
+        ({"prefix_memory": None}, "prefix_memory is None; expected a value"),
+        ({"devices": "CPU"}, "devices is 'CPU'; expected several names"),
+        ({"draft_devices": (1,)}, "draft_devices is (1,); expected several names"),
+        ({"mmap": "yes"}, "mmap is 'yes'; expected True, False or None"),
+        ({"causal": 3}, "causal is 3; expected True, False or None"),
+        ({"flash_attn": []}, "flash_attn is []; expected True, False or None"),
+        ({"options": 5}, "options is int; expected an Options, or its fields as keywords"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -154,3 +164,22 @@ def test_progress_goes_from_0_to_1_and_may_return_nothing(dense: Pair) -> None:
     dflash_gguf.load(dense.target, progress=seen.append, **QUICK).close()  # type: ignore[arg-type]
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
+
+
+def test_a_limit_beyond_all_memory_is_none(dense: Pair) -> None:
+    with dflash_gguf.load(dense.target, threads=1, context=256, memory_limit="9" * 400) as engine:
+        assert engine.generate([1], max_tokens=1).tokens
+
+
+def test_a_user_without_a_home_can_load(dense: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        text = "Could not determine home directory."
+        raise RuntimeError(text)
+
+    for name in ("DFLASH_GGUF_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    with dflash_gguf.load(dense.target, dense.draft, threads=1, context=256) as engine:
+        assert engine.generate([1], max_tokens=1).tokens
+    with pytest.raises(ResourceError, match="set DFLASH_GGUF_CACHE to a folder"):
+        dflash_gguf.load(dense.target, dense.target.parent / "draft" / "model.safetensors")

@@ -17,6 +17,7 @@ import pytest
 import dflash_gguf
 from dflash_gguf import AsyncEngine, Engine, UsageError, Worker
 from dflash_gguf import engine as engine_module
+from dflash_gguf._native import core
 
 from .support.random_pairs import Pair
 from .support.waiting import WAIT, collect
@@ -224,3 +225,26 @@ def test_closing_from_another_thread_ends_its_answers(dense: Pair) -> None:
     thread.join(WAIT)
     assert engine.closed
     assert answer.finish_reason == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"n_threads": 0}, "n_threads is 0, expected 1 to 512"),
+        ({"n_threads_batch": 513}, "n_threads_batch is 513, expected 1 to 512"),
+        ({"flash_attn": 7}, "flash_attn is 7, expected -1"),
+        ({"n_ctx": 2**31 - 1, "n_seq": 2, "n_outputs": 2}, "at most 2147483647 of all sequences"),
+    ],
+)
+def test_what_llama_cpp_would_end_the_process_on_is_refused(
+    dense: Pair, settings: dict[str, int], expected: str
+) -> None:
+    def make() -> None:
+        params = core().ContextParams()
+        params.n_ctx = 64
+        for name, value in settings.items():
+            setattr(params, name, value)
+        core().Context(core().Model(str(dense.target)), params)
+
+    with pytest.raises(ValueError, match=expected):
+        make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -209,6 +210,15 @@ def test_what_cannot_be_saved_or_restored_is_said(dense: Pair, tmp_path: Path) -
             engine.save_prefix(tmp_path / "no" / "such" / "folder", "hi")
         with pytest.raises(ModelError, match="it cannot be read"):
             engine.restore_prefix(path)
+        for name in ("", "/", "a\0b"):  # names that no file can have
+            with pytest.raises(ResourceError, match="it cannot be written"):
+                engine.save_prefix(name, "hi")
+            with pytest.raises(ModelError, match="it cannot be read"):
+                engine.restore_prefix(name)
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(ResourceError, match="no regular file; give another place"):
+            engine.save_prefix(tmp_path / "pipe", "hi")
+        assert (tmp_path / "pipe").is_fifo()
         answer = engine.start("hi", **ENDLESS)
         with pytest.raises(UsageError, match="1 answers are in progress"):
             engine.save_prefix(path, "hi")

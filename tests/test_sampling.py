@@ -191,11 +191,20 @@ def test_values_that_are_no_numbers_are_never_chosen() -> None:
         ({"logit_bias": {1: 10**400}}, "logit_bias has 1: 1000"),
         ({"logit_bias": {"a": 1.0}}, "logit_bias has 'a': 1.0"),
         ({"logit_bias": {2**31: 1.0}}, "logit_bias has 2147483648: 1.0"),
+        ({"logit_bias": None}, "logit_bias is None; expected a mapping"),
+        ({"logit_bias": [7]}, r"logit_bias is \[7\]; expected a mapping"),
     ],
 )
 def test_settings_out_of_range_are_named(setting: dict[str, Any], expected: str) -> None:
     with pytest.raises(UsageError, match=expected.replace("*", r"\*")):
         Sampling(**setting)
+
+
+def test_a_bias_stays_as_it_was_checked() -> None:
+    given = {1: 2.0}
+    sampling = Sampling(logit_bias=given)
+    given[1] = math.nan
+    assert sampling.native().bias == [(1, 2.0)]
 
 
 def test_a_seed_is_drawn_where_none_is_given() -> None:
