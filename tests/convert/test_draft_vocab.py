@@ -1,20 +1,16 @@
-"""A head of the drafter's own for a part of the vocabulary: which tokens, which bytes, and what is refused."""
+"""A head of the drafter's own for a part of the vocabulary: which tokens, which bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gguf
 import llama_cpp
 import numpy as np
 import pytest
 
 from dflash_gguf._native import core
-from dflash_gguf.convert import Written, convert
-from dflash_gguf.errors import ConvertError, DflashError, UsageError
-from dflash_gguf.ggml_types import TENSOR_TYPES
+from dflash_gguf.convert import convert
 from dflash_gguf.gguf_file import GgufFile
 from dflash_gguf.inspection import inspect_file, render
 
@@ -24,82 +20,23 @@ from .cases import CASES
 from .made import (
     EOS,
     VOCAB,
-    Weights,
     make_checkpoint,
     make_config,
-    make_d2t,
     make_mask,
-    make_tables,
-    make_target,
     make_values,
-    make_weights,
-    pack,
     vocabulary,
 )
-
-SPECIAL = list(range(EOS, VOCAB))
-HIDDEN = 256
-_BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
-
-
-def tables(dtype: str) -> Weights:
-    """A target's embeddings and head; quantised ones are made of the f32 ones."""
-    if dtype in {"F32", "F16", "BF16"}:
-        return make_tables(HIDDEN, dtype)
-    kind = _BY_NAME[dtype]
-    found = {}
-    for name, (_, shape, data) in make_tables(HIDDEN, "F32").items():
-        rows = bytearray(VOCAB * kind.row_bytes(HIDDEN))
-        core().convert_rows(data, 0, rows, kind.number, VOCAB, HIDDEN, 1)
-        # gguf-py takes the shape in bytes
-        found[name] = (dtype, shape, bytes(rows))
-    return found
-
-
-def target_of(folder: Path, dtype: str = "F32", *, tied: bool = False, **options: Any) -> Path:
-    weights = tables(dtype)
-    if tied:
-        del weights["output.weight"]
-    return make_target(folder / "t.gguf", architecture="qwen3", tensors=weights, **options)
-
-
-def run(
-    folder: Path,
-    size: int,
-    *,
-    dtype: str = "F32",
-    tied: bool = False,
-    changes: dict[str, Any] | None = None,
-    extra: Weights | None = None,
-    outtypes: Sequence[str] = ("f32",),
-    **options: Any,
-) -> list[Written]:
-    """Convert a made checkpoint with a trimmed head."""
-    config = make_config(**(changes or {}))
-    weights = make_weights(config, "F32") | (extra or {})
-    draft = make_checkpoint(folder / "d", config, weights=weights)
-    target = target_of(folder, dtype, tied=tied)
-    return convert(draft, target, outtypes=outtypes, draft_vocab=size, force=True, **options)
-
-
-def ids_of(path: Path) -> list[int]:
-    with GgufFile(path) as file:
-        assert file.tensors["d2t"].type.name == "I64"
-        found: list[int] = np.frombuffer(file.data("d2t"), "<i8").tolist()
-        return found
-
-
-def head_of(path: Path) -> tuple[str, bytes]:
-    with GgufFile(path) as file:
-        return file.tensors["output.weight"].type.name, file.data("output.weight")
-
-
-def rows_of(target: Path, name: str, ids: list[int]) -> bytes:
-    with GgufFile(target) as file:
-        info = file.tensors[name]
-        row = info.length // VOCAB
-        data = file.data(name)
-    return b"".join(data[row * token : row * (token + 1)] for token in ids)
+from .trimmed import (
+    BY_NAME,
+    HIDDEN,
+    SPECIAL,
+    edited_target,
+    head_of,
+    ids_of,
+    rows_of,
+    run,
+    target_of,
+)
 
 
 @pytest.mark.parametrize("size", [20, 21, 100, 290, VOCAB])
@@ -152,8 +89,8 @@ def test_a_plain_head_takes_the_outputs_type(dtype: str, tmp_path: Path) -> None
     chosen = np.ascontiguousarray(values[ids_of(files[0].path)])
     for written in files:
         kind, data = head_of(written.path)
-        expected = bytearray(77 * _BY_NAME[kind].row_bytes(HIDDEN))
-        core().convert_rows(chosen.data, 0, expected, _BY_NAME[kind].number, 77, HIDDEN, 1)
+        expected = bytearray(77 * BY_NAME[kind].row_bytes(HIDDEN))
+        core().convert_rows(chosen.data, 0, expected, BY_NAME[kind].number, 77, HIDDEN, 1)
         assert data == bytes(expected)
 
 
@@ -214,15 +151,6 @@ def test_a_text_without_lines_or_words(tmp_path: Path) -> None:
     (written,) = run(tmp_path, len(SPECIAL) + 2, draft_vocab_text=text)
     tokens, _ = vocabulary()
     assert [tokens[i] for i in ids_of(written.path) if i < EOS][-1] == "ee"
-
-
-def edited_target(folder: Path, **changes: Any) -> Path:
-    """A target whose tokenizer has other keys."""
-    return edited(
-        target_of(folder),
-        folder / "e.gguf",
-        change={f"tokenizer.ggml.{key}": value for key, value in changes.items()},
-    )
 
 
 def chosen_by(target: Path, folder: Path, size: int) -> list[int]:
@@ -306,129 +234,6 @@ def test_a_learned_mask_row_and_a_trimmed_head(tmp_path: Path) -> None:
     with GgufFile(written.path) as file:
         assert file.tensors["token_embd.weight"].shape == (HIDDEN, VOCAB)
         assert file.tensors["output.weight"].shape == (HIDDEN, 100)
-
-
-def refused(kind: type[DflashError], folder: Path, size: int, **options: Any) -> str:
-    with pytest.raises(kind) as error:
-        run(folder, size, **options)
-    assert not list(folder.rglob("*.gguf.*"))
-    assert not list((folder / "d").glob("*.gguf"))
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-def test_sizes_that_cannot_be(tmp_path: Path) -> None:
-    text = refused(UsageError, tmp_path, VOCAB + 1)
-    assert f"--draft-vocab is {VOCAB + 1}, but {tmp_path / 't.gguf'} has {VOCAB} tokens" in text
-    text = refused(UsageError, tmp_path, len(SPECIAL) - 1)
-    assert f"but {len(SPECIAL)} tokens of {tmp_path / 't.gguf'} are special" in text
-    assert "expected at least 1 token" in refused(UsageError, tmp_path, 0)
-    changes = {
-        "architectures": ["DFlash2DraftModel"],
-        "dflash_config": {
-            **make_config()["dflash_config"],
-            "conv_kernel_size": 4,
-            "conv_group_size": 64,
-            "selector_rank": 32,
-            "selector_top_k": 15,
-        },
-    }
-    assert "among 15 candidates" in refused(UsageError, tmp_path, 14, changes=changes)
-
-
-def test_a_target_without_weights(tmp_path: Path) -> None:
-    draft = make_checkpoint(tmp_path / "d", make_config())
-    target = make_target(tmp_path / "t.gguf")
-    with pytest.raises(ConvertError, match=r"t\.gguf: it has no tensor output\.weight or token_em"):
-        convert(draft, target, draft_vocab=100)
-    tables = {
-        "token_embd.weight": ("F32", (VOCAB, 128), pack(make_values("x", VOCAB * 128), "F32"))
-    }
-    make_target(tmp_path / "t.gguf", tensors=tables)
-    with pytest.raises(ConvertError, match=r"has the shape \[128, 320\]; expected \[256, 320\]"):
-        convert(draft, target, draft_vocab=100)
-    scaled = edited(target_of(tmp_path), tmp_path / "s.gguf", add_tensors=("output.scale",))
-    with pytest.raises(ConvertError, match=r"a scale of its own \(output\.scale\)"):
-        convert(draft, scaled, draft_vocab=100)
-    assert not list(draft.glob("*.gguf"))
-
-
-TABLE = ("F32", (VOCAB, HIDDEN), pack(make_values("own table", VOCAB * HIDDEN), "F32"))
-SPARK = {"markov_rank": 32, "block_size": 8, "sample_from_anchor": True, "draft_vocab_size": 100}
-
-
-@pytest.mark.parametrize(
-    ("changes", "extra", "said"),
-    [
-        ({}, {"lm_head.weight": TABLE}, f"one for {VOCAB} tokens"),
-        (
-            {"tie_word_embeddings": True},
-            {"embed_tokens.weight": TABLE},
-            "its embeddings are its head",
-        ),
-        (SPARK, make_d2t(100), "one for 100 tokens"),
-    ],
-)
-def test_a_drafter_with_a_head_of_its_own(
-    changes: dict[str, Any], extra: Weights, said: str, tmp_path: Path
-) -> None:
-    text = refused(ConvertError, tmp_path, 50, changes=changes, extra=extra)
-    assert f"the drafter has a head of its own ({said})" in text
-
-
-def test_texts_that_cannot_be(tmp_path: Path) -> None:
-    draft = make_checkpoint(tmp_path / "d", make_config())
-    target = target_of(tmp_path)
-    empty = tmp_path / "empty"
-    empty.touch()
-    with pytest.raises(UsageError, match="expected the number of tokens too"):
-        convert(draft, target, draft_vocab_text=empty)
-    with pytest.raises(ConvertError, match="empty: it is empty"):
-        convert(draft, target, draft_vocab=100, draft_vocab_text=empty)
-    for path in (tmp_path / "missing", tmp_path):
-        with pytest.raises(ConvertError, match="it cannot be read"):
-            convert(draft, target, draft_vocab=100, draft_vocab_text=path)
-    empty.write_text("some words")
-    with pytest.raises(ConvertError, match="which is read"):
-        convert(
-            draft,
-            target,
-            outtypes=["bf16"],
-            outfile=empty,
-            draft_vocab=100,
-            draft_vocab_text=empty,
-            force=True,
-        )
-    assert empty.read_text() == "some words"
-    assert not list(draft.glob("*.gguf"))
-
-
-def test_wishes_that_cannot_be(tmp_path: Path) -> None:
-    text = refused(UsageError, tmp_path, 50, tensor_types=["attn_v=q8_0"])
-    assert "--tensor-type is for quantised types, not F32" in text
-    narrow = {"hidden_size": 192, "num_attention_heads": 3, "num_key_value_heads": 1}
-    draft = make_checkpoint(tmp_path / "n", make_config(**narrow))
-    table = ("F32", (VOCAB, 192), pack(make_values("t", VOCAB * 192), "F32"))
-    target = make_target(
-        tmp_path / "n.gguf", architecture="qwen3", hidden=192, tensors={"token_embd.weight": table}
-    )
-    with pytest.raises(UsageError, match="have 192 values, which Q6_K cannot hold"):
-        convert(draft, target, outtypes=["bf16"], draft_vocab=50, tensor_types=["^output=q6_k"])
-    (written,) = convert(draft, target, outtypes=["q5_k_m"], draft_vocab=50)
-    assert head_of(written.path)[0] == "Q8_0"
-    assert any("output.weight Q8_0" in text for text in written.warnings)
-
-
-def test_a_head_that_is_not_finite(tmp_path: Path) -> None:
-    target = target_of(tmp_path)
-    reader = gguf.GGUFReader(target, "r+")
-    (head,) = (tensor for tensor in reader.tensors if tensor.name == "output.weight")
-    head.data[EOS, 3] = np.nan
-    reader.data.flush()
-    draft = make_checkpoint(tmp_path / "d", make_config())
-    with pytest.raises(ConvertError, match=r"t\.gguf: output\.weight: near row .* not a number"):
-        convert(draft, target, outtypes=["bf16"], draft_vocab=30)
-    assert not list(draft.glob("*.gguf*"))
 
 
 def test_inspect_says_it(tmp_path: Path) -> None:
