@@ -7,17 +7,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <mutex>
 
 namespace dflash {
 
 namespace {
 
 std::atomic<int> level{0};
-std::mutex guard;
-std::deque<std::string> errors;
 constexpr size_t kept = 8;
-std::atomic<size_t> graph_nodes{0};
+// Each thread's own: several may load models at a time, and llama.cpp reports from the thread that called it.
+thread_local std::deque<std::string> errors;
+thread_local size_t graph_nodes = 0;
 
 void on_log(ggml_log_level severity, const char * text, void * /*user_data*/) {
     if (severity == GGML_LOG_LEVEL_DEBUG) { // "sched_reserve: max_nodes = 1024"
@@ -31,7 +30,6 @@ void on_log(ggml_log_level severity, const char * text, void * /*user_data*/) {
         while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) {
             line.pop_back();
         }
-        const std::lock_guard<std::mutex> lock(guard);
         errors.push_back(std::move(line));
         if (errors.size() > kept) {
             errors.pop_front();
@@ -51,12 +49,10 @@ void capture_log(int verbosity) {
 }
 
 void clear_errors() {
-    const std::lock_guard<std::mutex> lock(guard);
     errors.clear();
 }
 
 std::string last_errors() {
-    const std::lock_guard<std::mutex> lock(guard);
     std::string joined;
     for (const std::string & line : errors) {
         joined += (joined.empty() ? "" : "; ") + line;

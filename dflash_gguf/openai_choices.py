@@ -176,10 +176,8 @@ def figures(answer: Sequence) -> Shaped:
         "prompt_tokens": stats.prompt_tokens,
         "completion_tokens": stats.emitted,
         "total_tokens": stats.prompt_tokens + stats.emitted,
+        "prompt_tokens_details": {"cached_tokens": stats.reused_tokens},
     }
-    reused = getattr(stats, "reused_tokens", None)
-    if reused is not None:
-        usage["prompt_tokens_details"] = {"cached_tokens": reused}
     return {
         "usage": usage,
         "speculative": {

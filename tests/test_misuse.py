@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -248,3 +249,28 @@ def test_what_llama_cpp_would_end_the_process_on_is_refused(
 
     with pytest.raises(ValueError, match=expected):
         make()
+
+
+def test_errors_of_loads_at_the_same_time_are_not_mixed(dense: Pair, tmp_path: Path) -> None:
+    found: dict[int, list[str]] = {}
+    broken = dense.target.read_bytes()[:-1000]  # which takes a while to find out
+
+    def load(number: int) -> None:
+        found[number] = []
+        path = tmp_path / f"none-{number}.gguf"
+        path.write_bytes(broken)
+        for _ in range(20):
+            try:
+                core().Model(str(path))
+            except RuntimeError as error:
+                found[number].append(str(error))
+
+    threads = [threading.Thread(target=load, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    for number, texts in found.items():
+        assert len(texts) == 20
+        for text in texts:
+            assert set(re.findall(r"none-(\d)", text)) == {str(number)}
