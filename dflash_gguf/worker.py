@@ -48,7 +48,7 @@ class Ticket:
 
     def __iter__(self) -> Iterator[Chunk]:
         while not self._done:
-            self._worker._rounds.expect_process()
+            self._worker._expect_reader()
             item = self._chunks.get()
             if isinstance(item, BaseException):
                 self._done = True
@@ -125,7 +125,8 @@ class Worker:
     def call(self, action: Callable[[Engine], _T]) -> Future[_T]:
         """Have the worker's thread do `action(engine)` between two rounds. Does not wait.
 
-        Raises UsageError if the worker is closed.
+        Nor may that thread itself, such as in another action, wait for its result. Raises UsageError if the
+        worker is closed.
         """
         return self._queue(lambda _rounds, engine: action(engine))
 
@@ -144,6 +145,12 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _expect_reader(self) -> None:
+        self._rounds.expect_process()
+        if threading.current_thread() is self._thread:
+            text = "the worker's own thread would wait for itself; use its engine there"
+            raise UsageError(text)
 
     def _queue(self, action: Callable[[_Rounds, Engine], _T]) -> Future[_T]:
         future: Future[_T] = Future()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -67,6 +66,13 @@ def test_a_prompt_that_exits_is_its_tickets(dense: Pair) -> None:
     with Worker(opener(dense)) as worker:
         with pytest.raises(SystemExit):
             collect(worker.submit(Leaving()))
+        assert collect(worker.submit(PROMPT, max_tokens=2, ignore_end=True))
+
+
+def test_an_action_that_reads_a_ticket_is_told_so(dense: Pair) -> None:
+    with Worker(opener(dense)) as worker:
+        with pytest.raises(UsageError, match="own thread would wait for itself"):
+            worker.call(lambda _engine: list(worker.submit(PROMPT))).result(WAIT)
         assert collect(worker.submit(PROMPT, max_tokens=2, ignore_end=True))
 
 
@@ -252,25 +258,27 @@ def test_what_llama_cpp_would_end_the_process_on_is_refused(
 
 
 def test_errors_of_loads_at_the_same_time_are_not_mixed(dense: Pair, tmp_path: Path) -> None:
-    found: dict[int, list[str]] = {}
-    broken = dense.target.read_bytes()[:-1000]  # which takes a while to find out
+    whole = dense.target.read_bytes()
+    files = [tmp_path / f"{number}.gguf" for number in range(6)]
 
-    def load(number: int) -> None:
-        found[number] = []
-        path = tmp_path / f"none-{number}.gguf"
-        path.write_bytes(broken)
-        for _ in range(20):
-            try:
-                core().Model(str(path))
-            except RuntimeError as error:
-                found[number].append(str(error))
+    def fault(path: Path) -> str:
+        with pytest.raises(RuntimeError) as caught:
+            core().Model(str(path))
+        return str(caught.value)
 
-    threads = [threading.Thread(target=load, args=(number,)) for number in range(6)]
+    def ask(path: Path, into: set[str]) -> None:
+        into.update(fault(path) for _ in range(40))
+
+    for number, path in enumerate(files):
+        path.write_bytes(whole[: len(whole) - 1000 - 60_000 * number])
+    alone = [{fault(path)} for path in files]  # each names a tensor
+    assert len({text for texts in alone for text in texts}) == len(files)
+    together: list[set[str]] = [set() for _ in files]
+    threads = [
+        threading.Thread(target=ask, args=each) for each in zip(files, together, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(WAIT)
-    for number, texts in found.items():
-        assert len(texts) == 20
-        for text in texts:
-            assert set(re.findall(r"none-(\d)", text)) == {str(number)}
+    assert together == alone
