@@ -44,6 +44,8 @@ class NewFile:
 
     def __init__(self, path: Path, *, force: bool) -> None:
         """Create the temporary file. Raises ConvertError or ResourceError."""
+        if path.exists() and not path.is_file():  # a device, say, which renaming would put away
+            refuse(f"{path}: it is no regular file; give another place")
         self.path = path
         self._force = force
         self.temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")

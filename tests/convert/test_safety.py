@@ -63,6 +63,15 @@ def test_an_existing_file_is_kept(draft: Path, target: Path) -> None:
     assert path.read_bytes()[:4] == b"GGUF"
 
 
+def test_what_is_no_regular_file_is_never_replaced(draft: Path, target: Path) -> None:
+    path = draft / "small-BF16.gguf"
+    os.mkfifo(path)
+    with pytest.raises(ConvertError, match="it is no regular file; give another place"):
+        convert(draft, target, outtypes=["bf16"], force=True)
+    assert path.is_fifo()
+    assert listing(draft) == [*SOURCE, path.name]
+
+
 def test_a_file_that_appears_meanwhile_is_kept(draft: Path, target: Path) -> None:
     path = draft / "small-Q5_K_M.gguf"
 
