@@ -68,7 +68,7 @@ def test_what_was_cut_at_any_byte_is_read(tmp_path: Path) -> None:
     saving.keep(at(2))
     file = saving.folder / "turns.jsonl"
     whole = file.read_bytes()
-    more = saved._lines(WHOLE.cells[2:3], 2).encode()
+    more = saved._lines(at(3), 2).encode()
     for count in range(len(more) + 1):
         file.write_bytes(whole + more[:count])
         assert read_bench(saving.folder) == at(2)
@@ -78,7 +78,7 @@ def test_what_is_complete_has_no_answers_too_many(tmp_path: Path) -> None:
     saving = Saving(tmp_path)
     saving.end(replace(at(4), state="complete"))
     with (saving.folder / "turns.jsonl").open("a") as file:
-        file.write(saved._lines(WHOLE.cells[2:3], 4))
+        file.write(saved._lines(replace(WHOLE, cells=WHOLE.cells * 2), 4))
     with pytest.raises(DflashError, match="it has turns of cell 4"):
         read_bench(saving.folder)
 
