@@ -9,8 +9,8 @@
 namespace dflash {
 
 Calibration calibration(const std::vector<CostRow> & points, int depth, const std::vector<SlotRow> & slots,
-                        double rebuild, double shift) {
-    Calibration made{{}, depth, {}, rebuild, shift};
+                        double rebuild, double shift, bool rough) {
+    Calibration made{{}, depth, {}, rebuild, shift, rough};
     for (const auto & [sequences, width, ns] : slots) {
         made.slots.push_back({sequences, width, ns});
     }
@@ -53,13 +53,14 @@ void bind_controller(py::module_ & m) {
     py::class_<Controller>(m, "Controller")
         .def(py::init([](const std::vector<CostRow> & points, int widest, const std::string & way, int depth,
                          const std::vector<SlotRow> & slots, double rebuild, double shift,
-                         const std::vector<std::pair<double, double>> & outcomes) {
-                 CostTable costs(calibration(points, 0, slots, rebuild, shift), widest);
+                         const std::vector<std::pair<double, double>> & outcomes, bool rough) {
+                 CostTable costs(calibration(points, 0, slots, rebuild, shift, rough), widest);
                  return Controller(std::move(costs), widest, way_of(way), depth, outcomes);
              }),
              py::arg("points"), py::kw_only(), py::arg("widest"), py::arg("way") = "free",
              py::arg("depth") = 0, py::arg("slots") = std::vector<SlotRow>{}, py::arg("rebuild") = 0.0,
-             py::arg("shift") = 0.0, py::arg("outcomes") = std::vector<std::pair<double, double>>{})
+             py::arg("shift") = 0.0, py::arg("outcomes") = std::vector<std::pair<double, double>>{},
+             py::arg("rough") = false)
         .def("order", &Controller::order, py::arg("sequences"), py::arg("most"), py::arg("probing"))
         .def("trim", &Controller::trim, py::arg("confidence"), py::arg("drafted_width"))
         .def("wake", &Controller::wake)

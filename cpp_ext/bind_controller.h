@@ -17,7 +17,7 @@ using SlotRow = std::tuple<int, int, double>;
 using Estimate = std::tuple<int, double, double, double>;
 
 Calibration calibration(const std::vector<CostRow> & points, int depth, const std::vector<SlotRow> & slots,
-                        double rebuild, double shift);
+                        double rebuild, double shift, bool rough);
 std::vector<Estimate> estimates(const Controller & controller, int widest, int sequences, int depth);
 
 } // namespace dflash

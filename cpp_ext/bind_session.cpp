@@ -83,11 +83,11 @@ void bind_session(py::module_ & m) {
             "steer",
             [](Session & session, const std::vector<CostRow> & points, int depth,
                const std::vector<SlotRow> & slots, double rebuild, double shift,
-               const std::vector<std::pair<double, double>> & outcomes) {
-                session.steer(calibration(points, depth, slots, rebuild, shift), outcomes);
+               const std::vector<std::pair<double, double>> & outcomes, bool rough) {
+                session.steer(calibration(points, depth, slots, rebuild, shift, rough), outcomes);
             },
             py::arg("points"), py::kw_only(), py::arg("depth"), py::arg("slots"), py::arg("rebuild"),
-            py::arg("shift"), py::arg("outcomes"), release_gil())
+            py::arg("shift"), py::arg("outcomes"), py::arg("rough") = false, release_gil())
         .def_property_readonly("outcomes",
                                [](const Session & session) {
                                    const Controller * controller = session.controller();

@@ -25,6 +25,8 @@ constexpr int patience = 4;             // probes in vain before features are tu
 constexpr int first_sleep = 64;
 constexpr int longest_sleep = 2048;
 constexpr int waking_rounds = 16;
+constexpr int enough_trials = 6; // rounds that tell what rough costs really are
+constexpr int plain_trial = 3;   // of which every so-many-th is one of one row, to compare with
 
 } // namespace
 
@@ -177,10 +179,22 @@ Order Controller::order(int sequences, int most, bool probing) {
         order.width = drafts_[wanted];
     }
     order.width = std::min(order.width, most);
+    if (costs_.rough()) {
+        try_out(order, most);
+    }
     if (order.width == 1) {
         look_out(order, sequences, most, probing);
     }
     return order;
+}
+
+// The first width that seems to pay is tried some times before it is judged: one time of a few may be another
+// program's. Times of it alone would leave it open how they compare with those of one row.
+void Controller::try_out(Order & order, int most) {
+    trial_ = trials_ == 0 ? order.width : trial_;
+    if (trial_ > 1 && trials_ < enough_trials) {
+        order.width = ++trials_ % plain_trial == 0 ? 1 : std::min(trial_, most);
+    }
 }
 
 // What else a round without a draft does.

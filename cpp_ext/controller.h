@@ -97,6 +97,7 @@ class Controller {
     int needed(int width) const;
     bool proven() const;
     double budget() const;
+    void try_out(Order & order, int most);
     void look_out(Order & order, int sequences, int most, bool probing);
     void remember(const std::vector<float> & confidence);
 
@@ -121,6 +122,8 @@ class Controller {
     int misses_ = 0;               // probes in a row after which drafting still did not pay
     int asleep_ = 0;               // rounds until features are wanted again
     int waking_ = 0;               // rounds until there are enough of them for a probe
+    int trial_ = 1;                // width by which rough costs are first set right
+    int trials_ = 0;               // rounds of that so far
 };
 
 } // namespace dflash

@@ -1,5 +1,7 @@
 #include "costs.h"
 
+#include "rough_costs.h"
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -11,7 +13,8 @@ namespace {
 constexpr double drift_step = 0.2;
 constexpr double cell_step = 0.02;
 constexpr double most_contrast = 0.7; // in log: the longer of two times was disturbed
-constexpr double first_step = 0.3;    // where the model is a guess from other numbers of sequences
+constexpr double first_step = 0.3;    // where the model is a guess: rough, or from other numbers of sequences
+constexpr int few = 4;                // times
 constexpr double most_off = 3; // a round that took this many times longer was disturbed by something else
 
 using Curve = std::vector<std::pair<double, double>>;
@@ -55,6 +58,9 @@ CostTable::CostTable(Calibration calibration, int widest)
     if (!sound) {
         throw std::invalid_argument("a calibration needs times of one sequence with one row, and no negative "
                                     "ones");
+    }
+    if (calibration_.rough) {
+        calibration_ = believable(std::move(calibration_));
     }
     std::sort(calibration_.slots.begin(), calibration_.slots.end(),
               [](const SlotCost & a, const SlotCost & b) {
@@ -158,14 +164,23 @@ double CostTable::inject(int rows) const {
     return inject_.empty() ? 0 : at(inject_, rows) * drift_;
 }
 
-void CostTable::saw(Correction & correction, int sequences, double ns, double expected) {
+void CostTable::saw(Corrections & of, Correction & correction, int sequences, double ns, double expected) {
     if (!(expected > 0) || !is_time(ns)) {
         return;
     }
     const double ratio = std::clamp(ns / expected, 1 / most_off, most_off);
-    const bool measured = std::binary_search(grid_.begin(), grid_.end(), sequences);
+    const bool measured = !calibration_.rough && std::binary_search(grid_.begin(), grid_.end(), sequences);
     double error = std::log(ratio * drift_);
-    if (last_ && last_ != &correction) {
+    const bool row = &correction == &of.verify[0];
+    if (row) {
+        of.of_row = error;
+    }
+    if (calibration_.rough && !row && of.of_row && correction.seen < few) {
+        // nothing is known of it but a guess: its times are, by those of one row, what it costs
+        const double step = (error - *of.of_row) / ++correction.seen;
+        correction.factor *= std::exp(step);
+        error -= step;
+    } else if (last_ && last_ != &correction) {
         const double step = measured ? cell_step : std::max(cell_step, first_step / (1 + correction.seen));
         const double contrast = std::clamp(error - last_error_, -most_contrast, most_contrast);
         correction.factor *= std::exp(step * contrast);
@@ -179,13 +194,13 @@ void CostTable::saw(Correction & correction, int sequences, double ns, double ex
 }
 
 void CostTable::saw_verify(int sequences, int width, int depth, double ns) {
-    Correction & correction = corrections(sequences).verify[static_cast<size_t>(width - 1)];
-    saw(correction, sequences, ns, verify(sequences, width, depth));
+    Corrections & of = corrections(sequences);
+    saw(of, of.verify[static_cast<size_t>(width - 1)], sequences, ns, verify(sequences, width, depth));
 }
 
 void CostTable::saw_draft(int sequences, int width, double ns) {
-    Correction & correction = corrections(sequences).draft[static_cast<size_t>(width - 1)];
-    saw(correction, sequences, ns, draft(sequences, width));
+    Corrections & of = corrections(sequences);
+    saw(of, of.draft[static_cast<size_t>(width - 1)], sequences, ns, draft(sequences, width));
 }
 
 void CostTable::saw_shift(double ns) {

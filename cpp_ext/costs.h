@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Calibration {
     std::vector<SlotCost> slots;
     double rebuild = 0; // of a verify whose shape is not the last one's
     double shift = 0;   // of remaking the target's context with another depth
+    bool rough = false; // measured while other programs took the cores
 };
 
 // Interpolates a calibration and follows what rounds really take. One drift for all stages tells how fast the
@@ -51,6 +53,7 @@ class CostTable {
     double inject(int rows) const;
     double rebuild() const { return calibration_.rebuild * drift_; }
     double shift() const { return calibration_.shift * drift_; }
+    bool rough() const { return calibration_.rough; }
 
     void saw_verify(int sequences, int width, int depth, double ns);
     void saw_draft(int sequences, int width, double ns);
@@ -71,6 +74,7 @@ class CostTable {
     struct Corrections {
         std::vector<Correction> verify;
         std::vector<Correction> draft;
+        std::optional<double> of_row; // log of the last time of one row by what was expected, at a drift of 1
     };
 
     const Row & row(int sequences) const;
@@ -78,7 +82,7 @@ class CostTable {
     double model(bool verify, int sequences, int width) const;
     double slot(int sequences, int width) const;
     // ns: nanoseconds it took; expected: by all that is known.
-    void saw(Correction & correction, int sequences, double ns, double expected);
+    void saw(Corrections & of, Correction & correction, int sequences, double ns, double expected);
 
     Calibration calibration_;
     int widest_ = 1;

@@ -389,6 +389,7 @@ class Controller:
         rebuild: float = 0.0,
         shift: float = 0.0,
         outcomes: Sequence[tuple[float, float]] = ...,
+        rough: bool = False,
     ) -> None: ...
     def order(self, sequences: int, most: int, probing: bool) -> Order: ...
     def trim(self, confidence: Sequence[Sequence[float]], drafted_width: int) -> int: ...
@@ -458,6 +459,7 @@ class Session:
         rebuild: float,
         shift: float,
         outcomes: Sequence[tuple[float, float]],
+        rough: bool = False,
     ) -> None: ...
     def estimates(
         self, sequences: int = 1, depth: int = 0

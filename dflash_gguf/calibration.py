@@ -6,6 +6,7 @@ with them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -32,12 +33,13 @@ _SECONDS = 1.0  # that measuring may take, or
 _LOAD_SHARE = 0.05  # of the load, if that is more
 _ROUNDS = 4  # the first of which makes a graph
 _PASSES = 3
-_FORMAT = 2
+_FORMAT = 3
 _CHUNK_SECONDS = 0.5
 _PREEMPTIONS = (
     40  # a second; threads that wait for a device get few cores too, but are not taken off any
 )
 _SHARE = 0.8  # of the cores wanted, that a measurement must get
+_WAITED = 0.25  # of the time, that its threads may wait for a core, all together
 _MOST_OF_SLOTS = (
     0.6  # of a verify may go to snapshots; more was measured only where others disturbed
 )
@@ -92,11 +94,20 @@ def learn(
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What this process got of the machine so far: seconds by the clock and of computing, and preemptions."""
+    """What this process got of the machine so far.
+
+    Attributes:
+        wall: seconds by the clock.
+        cpu: seconds of computing.
+        preempted: how often a thread was taken off a core.
+        waited: seconds for each living thread that it was ready to compute and had no core, by thread id; None
+            where the system does not tell.
+    """
 
     wall: float
     cpu: float
     preempted: int
+    waited: dict[str, float] | None = None
 
     @classmethod
     def now(cls) -> Effort:
@@ -105,13 +116,33 @@ class Effort:
             time.perf_counter(),
             time.process_time(),
             resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+            _waited(),
         )
 
     def disturbed_until(self, later: Effort, threads: int) -> bool:
         """Whether other programs took much of `threads` cores meanwhile, so that no time it took means much."""
         wall = later.wall - self.wall
+        if self.waited is not None and later.waited is not None:
+            before = self.waited
+            waited = sum(time - before.get(thread, 0.0) for thread, time in later.waited.items())
+            return waited > _WAITED * wall
         taken_off = (later.preempted - self.preempted) / max(wall, 1e-3)
         return taken_off > _PREEMPTIONS and later.cpu - self.cpu < _SHARE * wall * threads
+
+
+def _waited() -> dict[str, float] | None:
+    """Read Linux's schedstat (seconds computed, seconds waited, turns; the first two in nanoseconds) of all threads."""
+    found = {}
+    try:
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(
+                FileNotFoundError, ProcessLookupError
+            ):  # it has ended meanwhile
+                _, waited, _ = (thread / "schedstat").read_text().split()
+                found[thread.name] = int(waited) * 1e-9
+    except (OSError, ValueError):
+        return None
+    return found or None
 
 
 def prefill_rows(target: _core.Target, most: int) -> int:

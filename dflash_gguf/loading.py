@@ -227,11 +227,12 @@ def _steer(
             context=parts.session.n_ctx,
             load_seconds=load_seconds,
         )
-        if before.disturbed_until(Effort.now(), options.threads or default_threads()):
+        rough = before.disturbed_until(Effort.now(), options.threads or default_threads())
+        if rough:
             _LOG.debug("other programs disturbed the measuring of costs, which is not kept")
         else:
             notebook.write(learnt)
-        _hand_over(parts.session, learnt)
+        _hand_over(parts.session, learnt, rough=rough)
     return notebook
 
 
@@ -245,7 +246,7 @@ def _steered(session: _core.Session, learnt: Learnt) -> bool:
     return True
 
 
-def _hand_over(session: _core.Session, learnt: Learnt) -> None:
+def _hand_over(session: _core.Session, learnt: Learnt, *, rough: bool = False) -> None:
     session.steer(
         learnt.points,
         depth=learnt.depth,
@@ -253,6 +254,7 @@ def _hand_over(session: _core.Session, learnt: Learnt) -> None:
         rebuild=learnt.rebuild,
         shift=learnt.shift,
         outcomes=learnt.outcomes,
+        rough=rough,
     )
 
 
