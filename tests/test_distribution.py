@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,17 @@ from .support.random_pairs import Pair
 ANSWERS = 20_000
 BLOCK, SEQUENCES, LENGTH = 4, 32, 4
 PROMPT = [80]
+# nanoseconds: from some width on a verify is dear, so that the engine chooses the one below; in turn
+COSTS = [
+    [
+        (n, width, 1e4, 1e7 if width < dear else 1e10, 0.0, 1)
+        for n in (1, 32)
+        for width in (1, 2, 3, 4)
+    ]
+    for dear in (2, 3, 5)
+]
+OUTCOMES = [(1000.0, 800.0)] * (BLOCK - 1)  # earlier drafts have fared well
+TURN = 200  # answers
 WORDS = [3, 40, 77, 100, 150, 180]  # all other tokens are banned, so that few texts are possible
 
 SETTINGS: dict[str, Mapping[str, Any]] = {
@@ -62,17 +74,30 @@ class Texts:
         drafter = native.ModelDrafter(draft, params, context, facts.mask, facts.causal)
         return native.Session(native.Target(context, draft.taps), drafter, BLOCK), None
 
-    def answers(self, drafts: str) -> tuple[np.ndarray[Any, Any], float]:
-        """Counts of texts [token 1, ..., token 4] by WORDS, and the share of drafted tokens accepted."""
+    def answers(
+        self, drafts: str, *, wanted: int = ANSWERS, auto: bool = False
+    ) -> tuple[np.ndarray[Any, Any], float, Counter[int]]:
+        """Counts of texts [token 1, ..., token 4] by WORDS, the share of drafted tokens accepted, and depths.
+
+        The depths count answers by the most tokens that were drafted for them at a time.
+        """
         session, script = self._open(drafts)
+        free = {"depth": 0, "slots": [], "rebuild": 0.0, "shift": 0.0, "outcomes": OUTCOMES}
+        depths: Counter[int] = Counter()
         counts = np.zeros([len(WORDS)] * LENGTH)
         texts: dict[int, list[int]] = {}
         started = ended = drafted = accepted = 0
-        while ended < ANSWERS:
-            while started < ANSWERS and len(texts) < SEQUENCES:
+        while ended < wanted:
+            while started < wanted and len(texts) < SEQUENCES:
+                if auto and started % TURN == 0:
+                    session.steer(COSTS[started // TURN % len(COSTS)], **free)
                 self.native.seed = started
                 number = session.add(
-                    PROMPT, max_tokens=LENGTH, block=BLOCK, stops=set(), sampling=self.native
+                    PROMPT,
+                    max_tokens=LENGTH,
+                    block=0 if auto else BLOCK,
+                    stops=set(),
+                    sampling=self.native,
                 )
                 if (
                     script is not None
@@ -86,9 +111,10 @@ class Texts:
                     counts[tuple(WORDS.index(token) for token in texts.pop(output.id))] += 1
                     counters = session.counters(output.id)
                     drafted, accepted = drafted + counters.drafted, accepted + counters.accepted
+                    depths[len(counters.drafted_at)] += 1
                     session.remove(output.id)
                     ended += 1
-        return counts, accepted / drafted
+        return counts, accepted / drafted, depths
 
     def chances(self) -> np.ndarray[Any, Any]:
         """The target's own probability of each text, one row at a time."""
@@ -120,7 +146,7 @@ def chi_squares(counts: np.ndarray[Any, Any], chances: np.ndarray[Any, Any]) -> 
     found = {}
     for kept in ((1,), (2,), (3,), (0, 1), (1, 2), (2, 3)):
         others = tuple(axis for axis in range(LENGTH) if axis not in kept)
-        seen, wanted = counts.sum(others).ravel(), ANSWERS * chances.sum(others).ravel()
+        seen, wanted = counts.sum(others).ravel(), counts.sum() * chances.sum(others).ravel()
         rare = wanted < 5
         seen = np.append(seen[~rare], seen[rare].sum())
         wanted = np.append(wanted[~rare], wanted[rare].sum())
@@ -142,10 +168,26 @@ def test_tokens_have_the_targets_distribution(
     dense: Pair, draft_sampling: str, drafts: str, settings: str
 ) -> None:
     texts = Texts(dense, sampling(SETTINGS[settings], draft_sampling))
-    counts, accepted = texts.answers(drafts)
+    counts, accepted, depths = texts.answers(drafts)
+    assert 0.005 < accepted < 0.9
+    assert list(depths) == [LENGTH - 2]  # the last token is never drafted
+    compare(texts, counts)
+
+
+def compare(texts: Texts, counts: np.ndarray[Any, Any]) -> None:
     chances = texts.chances()
     assert chances.sum() == pytest.approx(1, abs=1e-5)
     found = chi_squares(counts, chances)
-    print(accepted, found)
-    assert 0.005 < accepted < 0.9
+    print(found)
     assert max(found.values()) < 1
+
+
+@pytest.mark.parametrize("settings", ["plain", "top-p 0.9"])
+def test_rejection_keeps_it_where_the_engine_chooses_the_widths(dense: Pair, settings: str) -> None:
+    """How much is drafted and verified must not depend on what was drawn."""
+    texts = Texts(dense, sampling(SETTINGS[settings], "rejection"))
+    counts, accepted, depths = texts.answers("own", wanted=6000, auto=True)
+    print(accepted, depths)
+    assert 0.005 < accepted < 0.9
+    assert all(depths[depth] > 200 for depth in range(LENGTH - 1)), depths
+    compare(texts, counts)
