@@ -171,11 +171,11 @@ void CostTable::saw(Corrections & of, Correction & correction, int sequences, do
     const double ratio = std::clamp(ns / expected, 1 / most_off, most_off);
     const bool measured = !calibration_.rough && std::binary_search(grid_.begin(), grid_.end(), sequences);
     double error = std::log(ratio * drift_);
-    const bool row = &correction == &of.verify[0];
-    if (row) {
+    const bool one_row = &correction == &of.verify[0];
+    if (one_row) {
         of.of_row = error;
     }
-    if (calibration_.rough && !row && of.of_row && correction.seen < few) {
+    if (calibration_.rough && !one_row && of.of_row && correction.seen < few) {
         // nothing is known of it but a guess: its times are, by those of one row, what it costs
         const double step = (error - *of.of_row) / ++correction.seen;
         correction.factor *= std::exp(step);
