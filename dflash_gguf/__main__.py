@@ -18,6 +18,7 @@ from .commands.quantize import quantize
 from .commands.recipe import recipe
 from .commands.run import run
 from .commands.shape import shape
+from .config import defaults, name_variables
 from .errors import NOT_INSTALLED, DflashError
 from .terminal import drop_stdout
 
@@ -46,11 +47,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
     ),
 ) -> None:
-    pass
+    del version  # has been seen to
+    commands = getattr(context.command, "commands", {})
+    context.default_map = defaults(commands)
 
 
 def main() -> None:
@@ -58,7 +62,9 @@ def main() -> None:
     _steady_streams()
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        app()
+        command = typer.main.get_command(app)
+        name_variables(getattr(command, "commands", {}))
+        command()
     except DflashError as error:
         _fail(error, str(error), error.exit_code)
     except ModuleNotFoundError as error:

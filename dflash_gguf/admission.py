@@ -37,6 +37,13 @@ def admit(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Seq
         raise DflashError(str(error)) from error
 
 
+def check(parts: Parts, params: Params) -> None:
+    """Raise UsageError, naming the setting, if the engine could take no request with these settings."""
+    _width(parts, params.block)
+    _alternatives(params.logprobs, parts.model.n_vocab)
+    grammar_text(parts.model, params.gbnf)
+
+
 def _admitted(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Sequence:
     session = parts.session
     width = _width(parts, params.block)

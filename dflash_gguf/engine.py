@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from . import engine_prefixes, openai_shape
 from ._native import core
-from .admission import admit
+from .admission import admit, check
 from .errors import DflashError, UsageError
 from .notices import Notices
 from .params import Keywords, Params, combined
@@ -77,6 +77,11 @@ class Engine:
     def closed(self) -> bool:
         """Whether it has been closed."""
         return self._parts is None
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether there is a drafter."""
+        return self._open().drafter is not None
 
     @property
     def busy(self) -> bool:
@@ -148,6 +153,19 @@ class Engine:
             if sequence is not None:  # nobody will get it
                 self.cancel(sequence)
             raise
+
+    def check(self, params: Params) -> None:
+        """Raise UsageError, naming the setting, if this engine could take no request with these settings."""
+        check(self._open(), params)
+
+    def so_far(self, sequence: Sequence) -> Stats:
+        """Return an answer's counts and times up to now, or in the end."""
+        if sequence.stats is not None:
+            return sequence.stats
+        parts = self._open()
+        self._expect_own(sequence)
+        counters = parts.session.counters(sequence.id)
+        return Stats.read(counters, sequence.block, parts.simulated, parts.session.draft_failure)
 
     def step(self) -> list[tuple[Sequence, Chunk]]:
         """Do one prefill chunk and one round for all answers in progress; return what is new of each.
@@ -319,12 +337,9 @@ class Engine:
     def _retire(self, sequence: Sequence) -> None:
         parts = self._open()
         session = parts.session
-        counters = session.counters(sequence.id)
-        sequence.stats = Stats.read(
-            counters, sequence.block, parts.simulated, session.draft_failure
-        )
+        sequence.stats = self.so_far(sequence)
         if not parts.simulated:
-            self._notices.of_answer(counters)
+            self._notices.of_answer(session.counters(sequence.id))
         session.remove(sequence.id)
         del self._sequences[sequence.id]
         shown = [token for token in sequence.tokens if token not in self._ends]

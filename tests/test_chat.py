@@ -13,16 +13,22 @@ import pytest
 import dflash_gguf
 from dflash_gguf.terminal import interrupts
 
-from .support.command import Terminal, command, endless
+from .support.command import UNTHINKING, Terminal, command, endless
 from .support.edited import edited
 from .support.random_pairs import Pair
 
 END = " tok/s · no drafts"
 
 
-@pytest.mark.parametrize("stdin", [None, "", "\n", "\n  \n\n", "/exit\n", "/bye\nnot read\n"])
-def test_no_input_is_no_answer(dense: Pair, stdin: str | None) -> None:  # H2
-    result = command("run", "-m", dense.target, "-n", 4, stdin=stdin)
+@pytest.mark.parametrize(
+    ("stdin", "words"),
+    [
+        *((stdin, []) for stdin in (None, "", "\n", "\n  \n\n")),
+        *((stdin, ["-cnv"]) for stdin in (None, "", "\n  \n\n", "/exit\n", "/bye\nnot read\n")),
+    ],
+)
+def test_no_input_is_no_answer(dense: Pair, stdin: str | None, words: list[str]) -> None:  # H2
+    result = command("run", "-m", dense.target, "-n", 4, *words, stdin=stdin)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
@@ -33,11 +39,12 @@ def test_every_line_of_a_pipe_is_a_turn_of_one_conversation(pair: Pair) -> None:
     with dflash_gguf.load(pair.target, pair.draft) as engine:
         for line in lines:
             messages.append({"role": "user", "content": line})
-            answer = engine.generate(messages, max_tokens=12)
+            answer = engine.generate(messages, max_tokens=12, template=UNTHINKING)
             messages.append({"role": "assistant", "content": answer.text})
             expected += answer.text + "\n"
     stdin = "\n" + "\r\n\n".join(lines)  # without a line end at the end, and with those of Windows
-    result = command("run", "-m", pair.target, "--draft", pair.draft, "-n", 12, stdin=stdin)
+    arguments = ["run", "-m", pair.target, "--draft", pair.draft, "-n", 12, "-cnv", "--no-think"]
+    result = command(*arguments, stdin=stdin)
     assert result.returncode == 0
     assert result.stdout == expected.replace("\r\n", "\n").replace("\r", "\n")
     assert result.stderr.count(" tok · ") == result.stderr.count("\n") == 3
@@ -45,7 +52,16 @@ def test_every_line_of_a_pipe_is_a_turn_of_one_conversation(pair: Pair) -> None:
 
 def test_a_pipes_message_that_does_not_fit_is_an_error(dense: Pair) -> None:
     result = command(
-        "run", "-m", dense.target, "-c", 60, "-n", 2, "-q", stdin="hi\n" + "x" * 80 + "\nhi\n"
+        "run",
+        "-m",
+        dense.target,
+        "-c",
+        60,
+        "-n",
+        2,
+        "-q",
+        "-cnv",
+        stdin="hi\n" + "x" * 80 + "\nhi\n",
     )
     assert result.returncode == 4
     assert result.stderr.startswith("dflash-gguf: the prompt has ")
@@ -54,7 +70,7 @@ def test_a_pipes_message_that_does_not_fit_is_an_error(dense: Pair) -> None:
 
 def test_without_a_template_each_line_stands_alone(dense: Pair, tmp_path: Path) -> None:
     target = edited(dense.target, tmp_path / "t.gguf", drop=("tokenizer.chat_template",))
-    result = command("run", "-m", target, "-n", 6, stdin="hi\nhi\n")
+    result = command("run", "-m", target, "-n", 6, "-cnv", stdin="hi\nhi\n")
     assert result.returncode == 0
     assert result.stderr.count("warning: the target has no chat template") == 1
     with dflash_gguf.load(target) as engine:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dflash_gguf
 
-from .support.command import COMMAND, WAIT, command, endless, start
+from .support.command import COMMAND, UNTHINKING, WAIT, command, endless, start
 from .support.edited import edited
 from .support.random_pairs import Pair
 
@@ -21,9 +21,9 @@ LINE = re.compile(
 
 def test_stdout_is_the_answer_and_stderr_the_statistics(pair: Pair) -> None:  # H7
     with dflash_gguf.load(pair.target, pair.draft, threads=1) as engine:
-        expected = engine.generate("Why?", max_tokens=40)
+        expected = engine.generate("Why?", max_tokens=40, template=UNTHINKING)
     arguments = ["run", "--target", pair.target, "--draft", pair.draft, "--block", 8]
-    result = command(*arguments, "-p", "Why?", "-n", 40, "-t", 1)
+    result = command(*arguments, "-p", "Why?", "-n", 40, "-t", 1, "--no-think")
     assert result.returncode == 0
     # stdout translates line ends when decoded
     assert result.stdout == expected.text.replace("\r\n", "\n").replace("\r", "\n") + "\n"
@@ -54,7 +54,19 @@ def test_the_drafter_changes_nothing_but_the_statistics(pair: Pair) -> None:
 
 def test_a_seed_gives_one_text_and_is_told(dense: Pair) -> None:
     sampled = ["--temp", 1.2, "--top-k", 50, "--top-p", 0.95, "--min-p", 0.01, "-l", "200-inf"]
-    arguments = ["run", "-m", dense.target, "-p", "Tell me", "-n", 30, "-c", 512, *sampled]
+    arguments = [
+        "run",
+        "-m",
+        dense.target,
+        "-p",
+        "Tell me",
+        "-n",
+        30,
+        "-c",
+        512,
+        "--no-think",
+        *sampled,
+    ]
     first = command(*arguments)  # draws a seed
     told = re.search(r" · seed (\d+)$", first.stderr.strip())
     assert told is not None, first.stderr

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 import dflash_gguf
 from dflash_gguf import Options, Params, Sampling
 from dflash_gguf.__main__ import app
+from dflash_gguf.chat import Chat
 from dflash_gguf.hardware import devices
 
-from .support.command import command
+from .support.command import UNTHINKING, command
 from .support.random_pairs import Pair
 from .support.tiny import Tiny
 
@@ -46,12 +47,12 @@ def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Param
             asked.append(options)
             return Loaded()
 
-        def answer(_engine: object, _prompt: str, params: Params, **_: object) -> None:
-            asked.append(params)
+        def answer(state: Chat, _question: str, **_: object) -> None:
+            asked.append(state.params)
             raise _Enough
 
         monkeypatch.setattr("dflash_gguf.loading.load", load)
-        monkeypatch.setattr("dflash_gguf.chat.answer_once", answer)
+        monkeypatch.setattr("dflash_gguf.chat.turn", answer)
         given = ["run", "-m", "t.gguf", "-md", "d.gguf", "-p", "hi", *map(str, words)]
         result = CliRunner().invoke(app, given)
         assert isinstance(result.exception, _Enough), result.output
@@ -169,13 +170,25 @@ def test_all_of_them_together_give_the_engines_own_text(pair: Pair) -> None:
         seed=11,
     )
     with dflash_gguf.load(pair.target, pair.draft, threads=1, block=6, **caches, **sizes) as engine:
-        expected = engine.generate("Tell me more " * 20, max_tokens=60, sampling=sampling)
+        expected = engine.generate(
+            "Tell me more " * 20, max_tokens=60, sampling=sampling, template=UNTHINKING
+        )
     words = ["-ctk", "f32", "-ctv", "bf16", "-ctkd", "q8_0", "-ctvd", "f32", "-b", 48, "-ub", 24]
     words += ["--draft-batch", 40, "-cd", 300, "-c", 512, "--draft-window", 70, "-fa", "on"]
     words += ["--memory-limit", "2G", "-t", 1, "-tb", 1, "-td", 1, "--block", 6, "-n", 60]
     words += ["--temp", 0.9, "--top-k", 80, "--top-p", 0.98, "--min-p", 0.001, "--typical", 0.99]
     words += ["--repeat-penalty", 1.1, "--presence-penalty", 0.3, "--frequency-penalty", 0.2]
-    words += ["--repeat-last-n", 30, "-l", "7-3.0", "-s", 11, "-p", "Tell me more " * 20]
+    words += [
+        "--repeat-last-n",
+        30,
+        "-l",
+        "7-3.0",
+        "-s",
+        11,
+        "--no-think",
+        "-p",
+        "Tell me more " * 20,
+    ]
     done = command("run", "-m", pair.target, "-md", pair.draft, *words)
     assert done.returncode == 0, done.stderr
     text = expected.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -249,7 +262,7 @@ def test_a_memory_limit_is_kept_and_what_gave_way_is_said(tiny: Tiny) -> None:
 
 def test_a_limit_that_cannot_be_met_names_a_context_that_can(dense: Pair) -> None:
     words = ["run", "-m", dense.target, "-md", dense.draft, "-p", "hi", "-n", 9, "-ctk", "f32"]
-    words += ["--memory-limit", "40M", "-c"]
+    words += ["--no-think", "--memory-limit", "40M", "-c"]
     refused = command(*words, 60_000)
     assert refused.returncode == 4
     assert refused.stdout == ""

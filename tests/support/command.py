@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import pyte
 from gguf import GGUFReader
 
 from dflash_gguf.gguf_file import GgufFile
@@ -21,10 +25,11 @@ from dflash_gguf.gguf_file import GgufFile
 from .edited import edited
 from .random_pairs import IM_END, Pair
 
+UNTHINKING = {"enable_thinking": False}  # of the templates of random pairs, whose answers are noise
 WAIT = 60  # seconds before a hanging test is called one
 COMMAND = [sys.executable, "-m", "dflash_gguf"]
 _PLAN = re.compile(r"^memory planned: .*\n", re.MULTILINE)
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>78]|\r")
 
 
 def command(
@@ -88,8 +93,16 @@ class Terminal:
         "os.execv(sys.executable, [sys.executable, '-m', 'dflash_gguf', *sys.argv[1:]])"
     )
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        rows: int = 0,
+        columns: int = 0,
+        env: dict[str, str] | None = None,
+    ) -> None:
         self._master, slave = os.openpty()
+        self._size = columns, rows
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-c", self._TAKE, *map(str, arguments)],
             stdin=slave,
@@ -98,7 +111,7 @@ class Terminal:
             start_new_session=True,
             cwd="/",
             # nobody answers the question where the cursor is
-            env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+            env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})},
         )
         os.close(slave)
         self._data = b""
@@ -107,6 +120,17 @@ class Terminal:
     def screen(self) -> str:
         """All that has been shown, without the escape sequences."""
         return _ESCAPES.sub("", self._data.decode("utf-8", "replace"))
+
+    @property
+    def shown(self) -> bytes:
+        """All that has been written to the terminal."""
+        return self._data
+
+    def display(self) -> list[str]:
+        """Return the lines that a person sees now, as a terminal of this size shows them."""
+        emulated = pyte.Screen(*self._size)
+        pyte.ByteStream(emulated).feed(self._data)
+        return [line.rstrip() for line in emulated.display]
 
     def send(self, keys: str) -> None:
         """Press keys."""

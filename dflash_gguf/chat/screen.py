@@ -1,0 +1,105 @@
+"""How answers look: the answer on stdout and nothing else, thinking dim on stderr, a line of figures below.
+
+Off a terminal there is only the answer. NO_COLOR and TERM=dumb leave escape sequences out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..terminal import write
+from ..thinking import Said
+from .status_line import StatusLine
+
+_DIM, _TINT, _PLAIN = "\x1b[2m", "\x1b[36m", "\x1b[0m"
+# what a model writes shall not steer a person's terminal
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+_VISIBLE |= dict.fromkeys(range(0x7F, 0xA0), "\u2421")
+_EVERY = 0.12  # seconds between two looks of the figures
+
+
+def plain_terminal() -> bool:
+    """Whether escape sequences are unwanted."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+class Screen:
+    """Draws answers.
+
+    Attributes:
+        thinking_shown: whether thinking is shown where stderr is a terminal; else only that there was some.
+        tinted: whether text that was accepted from the draft looks different, where stdout is a terminal.
+    """
+
+    def __init__(
+        self, *, quiet: bool = False, thinking_shown: bool = True, tinted: bool = False
+    ) -> None:
+        self.thinking_shown = thinking_shown
+        self.tinted = tinted
+        self._quiet = quiet
+        self._styled = not plain_terminal()
+        self._to_person = sys.stderr.isatty()
+        self._answer_to_person = sys.stdout.isatty()
+        self._line: StatusLine | None = None
+        self._thinking = False
+        self._drawn = 0.0
+
+    @contextmanager
+    def answer(self) -> Iterator[None]:
+        """Draw one answer inside."""
+        live = self._styled and self._to_person and self._answer_to_person and not self._quiet
+        self._line = StatusLine(sys.stderr) if live else None
+        if self._line:
+            self._line.open()
+        try:
+            yield
+        finally:
+            self._end_thinking()
+            if self._line:
+                self._line.close()
+            self._line = None
+            write("\n")
+
+    def show(self, said: Said, *, accepted: bool = False) -> None:
+        """Draw what was thought and said; accepted: it comes from a draft."""
+        if said.reasoning:
+            self._think(said.reasoning.translate(_VISIBLE))
+        if said.content:
+            self._end_thinking()
+            content = said.content.translate(_VISIBLE) if self._answer_to_person else said.content
+            tint = accepted and self.tinted and self._styled and self._answer_to_person
+            write(f"{_TINT}{content}{_PLAIN}" if tint else content)
+
+    def wants_figures(self) -> bool:
+        """Whether it is time for `figures`."""
+        return self._line is not None and time.monotonic() - self._drawn >= _EVERY
+
+    def figures(self, text: str) -> None:
+        """Show a line below the answer, until it ends."""
+        if self._line:
+            self._line.show(text)
+            self._drawn = time.monotonic()
+
+    def _think(self, text: str) -> None:
+        if not self._to_person:
+            return
+        if not self._thinking and not (self._styled and self.thinking_shown):
+            self._aside("[thinking]\n" if self.thinking_shown else "[thinking ...]\n")
+        self._thinking = True
+        if self.thinking_shown:
+            self._aside(text)
+
+    def _end_thinking(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            marked = self.thinking_shown and not self._styled
+            end = "\n[answer]\n" if marked else "\n\n"
+            self._aside(end if self.thinking_shown else "")
+
+    def _aside(self, text: str) -> None:
+        sys.stderr.write(f"{_DIM}{text}{_PLAIN}" if self._styled and text else text)
+        sys.stderr.flush()
