@@ -133,7 +133,10 @@ def test_leaving_a_stream_cancels_it(dense: Pair) -> None:
         assert await engine.call(lambda own: own.busy) is False
         await engine.create_chat_completion(HI, stream=True)  # never begun
         assert await engine.call(lambda own: own.busy) is False
-        task = asyncio.create_task(engine.create_chat_completion(HI, logit_bias={"5": 3.0}))
+        bans = {str(token): -100.0 for token in range(256, 262)}  # of the end tokens
+        task = asyncio.create_task(
+            engine.create_chat_completion(HI, logit_bias=bans, max_tokens=-1)
+        )
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

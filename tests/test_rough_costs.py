@@ -188,8 +188,16 @@ def test_an_engine_that_was_loaded_beside_others_drafts(
     """The same costs keep one that was loaded alone from it: they are taken for what the machine is like."""
     learnt = Learnt(points(MEASURED), 0, [], 0.0, 0.0, [])
     monkeypatch.setattr(loading, "learn", lambda *_, **__: learnt)
-    rounds = {}
-    for disturbed in (True, False):
+    rounds = {True: 0}
+    for disturbed in (
+        False,
+        True,
+        True,
+        True,
+        True,
+    ):  # real times: what is tried beside other tests may be in vain
+        if rounds[True] >= 2:
+            break
         monkeypatch.setattr(Effort, "disturbed_until", lambda *_, answer=disturbed: answer)
         draft = tiny.draft("bf16")
         with dflash_gguf.load(tiny.target, draft, threads=1, context=1024) as engine:

@@ -245,7 +245,15 @@ def test_what_is_no_string_is_refused(
 
 
 def test_the_command_takes_several(tiny: Tiny) -> None:
-    options = ["run", "-m", tiny.target, "-p", tiny.prompts[40]["messages"][0]["content"], "-q"]
+    options = [
+        "run",
+        "-m",
+        tiny.target,
+        "-p",
+        tiny.prompts[40]["messages"][0]["content"],
+        "-q",
+        "--no-think",
+    ]
     full = command(*options, "-n", 60).stdout
     a, b = full[30:34], full[50:53]
     assert "\n" not in a + b
