@@ -76,6 +76,9 @@ PrefixStore::Source PrefixStore::best_source(llama_seq_id id, const std::vector<
 int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt, bool drafts,
                        FeatureRing & waiting) {
     if (!on()) {
+        // Not as soon as the last one ends: with an empty cell between those of others llama.cpp moves their
+        // recurrent states in the midst of a decode, and the snapshots stay behind.
+        caches_.empty(id);
         return 0;
     }
     ++uses_;
@@ -209,8 +212,7 @@ void PrefixStore::clear() {
             ++entry;
             continue;
         }
-        caches_.empty(entry->first);
-        entry = slots_.erase(entry);
+        entry = slots_.erase(entry); // emptied when a prompt comes, as in `begin`
     }
 }
 

@@ -110,10 +110,6 @@ void Session::remove(llama_seq_id id) {
     sequences_.erase(found);
     if (kept) {
         prefixes_.park(id, std::move(waiting));
-        return;
-    }
-    if (!target_->lost()) {
-        target_->context().drop(id);
     }
 }
 
