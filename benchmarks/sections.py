@@ -71,6 +71,18 @@ def _simulated(name: str, outtype: str, options: str) -> Step:
     return _bench(f"{pair} {asked} {options}", bench_tables)
 
 
+def _never_right(title: str) -> Columns:
+    return Columns(
+        title,
+        ("sequences", "Answers at once"),
+        ("n", "Tokens each"),
+        ("plain_tok_s", "Plain tok/s"),
+        ("auto_all", "All tokens"),
+        ("auto_first", "The first 256"),
+        ("auto_prompt", "Prompts"),
+    )
+
+
 SECTIONS = (
     Section(
         "tiny",
@@ -200,28 +212,12 @@ SECTIONS = (
             _script(
                 "never_slower",
                 "--target models/tiny/target.gguf --random-like models/tiny/draft --sequences 1,8 --pairs 3",
-                Columns(
-                    "A drafter that is never right",
-                    ("sequences", "Answers at once"),
-                    ("n", "Tokens each"),
-                    ("plain_tok_s", "Plain tok/s"),
-                    ("auto_all", "All tokens"),
-                    ("auto_first", "The first 256"),
-                    ("auto_prompt", "Prompts"),
-                ),
+                _never_right("A drafter that is never right"),
             ),
             _script(
                 "never_slower",
                 "--target models/tiny/target.gguf --random-like models/tiny/draft --sequences 32 -n 2048 --pairs 3",
-                Columns(
-                    "The same, 32 answers at once",
-                    ("sequences", "Answers at once"),
-                    ("n", "Tokens each"),
-                    ("plain_tok_s", "Plain tok/s"),
-                    ("auto_all", "All tokens"),
-                    ("auto_first", "The first 256"),
-                    ("auto_prompt", "Prompts"),
-                ),
+                _never_right("The same, 32 answers at once"),
             ),
             _script(
                 "never_slower",

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 from ..errors import DflashError
 from ..terminal import say
 from .answering import Answer, answer
-from .commands import Exit, execute
+from .commands import COMMANDS, Exit, execute
 from .reader import Left
 
 if TYPE_CHECKING:
     from ..engine import Engine
     from ..params import Params
     from ..prompt import Prompt
+    from .conversation import Turn
     from .reader import Reader
     from .screen import Screen
     from .state import Chat
 
-_LEAVE = {"/exit", "/quit", "/bye"}
+_LEAVE = {f"/{name}" for name in COMMANDS["exit"].names}
 
 
 def answer_once(
@@ -42,9 +43,15 @@ def answer_once(
     return came
 
 
-def turn(state: Chat, question: str, *, quiet: bool = False) -> Answer:
-    """Ask a question, answer it, and keep both; with an error nothing is kept. Errors as of `answer`."""
-    before = list(state.conversation.turns)
+def turn(
+    state: Chat, question: str, *, quiet: bool = False, before: list[Turn] | None = None
+) -> Answer:
+    """Ask a question, answer it, and keep both; without an answer nothing is kept.
+
+    before: turns as they were before a command took some back; None: as they are. Errors as of `answer`, and
+    of `Chat.keep`, after which the turn is there nevertheless.
+    """
+    before = list(state.conversation.turns) if before is None else before
     try:
         asked = state.ask(question)
         prompt = state.prompt()
@@ -76,24 +83,23 @@ def chat(state: Chat, read: Reader, *, commands: bool, quiet: bool = False) -> b
             return False
         if not text.strip() and not state.attached:
             continue
-        before = list(state.conversation.turns)
         try:
             _take(state, text, commands=commands, quiet=quiet)
         except Exit:
             return False
         except DflashError as error:
-            state.conversation.turns = before
             if not commands:
                 raise
             say(str(error) if text.startswith("/") else f"{error}; /exit leaves")
 
 
 def _take(state: Chat, text: str, *, commands: bool, quiet: bool) -> None:
+    before = list(state.conversation.turns)
     question: str | None = text
     if commands and text.startswith("/"):
         question = execute(state, text.rstrip())
     if question is not None:
-        turn(state, question, quiet=quiet)
+        turn(state, question, quiet=quiet, before=before)
 
 
 def warn_without_template(engine: Engine, *, quiet: bool) -> None:

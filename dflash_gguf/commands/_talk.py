@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +72,9 @@ class Talk:
 
 def history_file() -> Path | None:
     """Return where what is typed is remembered, for its owner alone; None if that cannot be written."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    file = Path(state) / "dflash-gguf" / "history"
+    from platformdirs import user_state_path
+
+    file = user_state_path("dflash-gguf", appauthor=False) / "history"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)

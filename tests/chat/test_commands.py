@@ -11,6 +11,7 @@ import pytest
 import dflash_gguf
 from dflash_gguf import Engine, Params, Sampling
 from dflash_gguf.chat import Chat, Screen
+from dflash_gguf.chat import chat as talk
 from dflash_gguf.chat import turn as answer_turn
 from dflash_gguf.chat.commands import COMMANDS, Exit, execute
 from dflash_gguf.chat.conversation import Conversation
@@ -221,3 +222,14 @@ def test_a_question_that_fails_leaves_the_conversation_as_it_was(chat: Chat) -> 
     with pytest.raises(dflash_gguf.DflashError, match="the context holds 512"):
         answer_turn(chat, "x" * 2000)
     assert chat.conversation.turns == before
+
+
+def test_a_turn_that_cannot_be_kept_in_its_file_is_not_lost(
+    chat: Chat, tmp_path: Path, say: Callable[[], str]
+) -> None:
+    chat.file, chat.kept = tmp_path / "gone" / "talk.json", True
+    lines = iter(["one", "/regen", "/exit"])
+    assert not talk(chat, lambda: next(lines), commands=True)
+    assert say().count("the last turn is not in it") == 2
+    assert [turn.user for turn in chat.conversation.turns] == ["one"]
+    assert chat.conversation.turns[0].finish_reason == "length"
