@@ -87,7 +87,7 @@ def _help(_: Chat, __: str) -> None:
 @command("clear", help="forget what was said; the system prompt stays")
 def _clear(chat: Chat, _: str) -> None:
     chat.conversation = Conversation(chat.conversation.system)
-    chat.attached, chat.file = [], None
+    chat.attached, chat.file, chat.left_out = [], None, 0
 
 
 @command("regen", help="answer the last question anew")
@@ -151,7 +151,7 @@ def _save(chat: Chat, name: str) -> None:
 def _load(chat: Chat, name: str) -> None:
     path = _path(name, "/load FILE")
     chat.conversation = read_conversation(path)
-    chat.file, chat.attached = path, []
+    chat.file, chat.attached, chat.left_out = path, [], 0
     say(f"{len(chat.conversation.turns)} turns from {path}")
     if chat.conversation.turns:
         say(f"the last question was: {_short(chat.conversation.turns[-1].user)}")

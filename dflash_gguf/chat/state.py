@@ -35,6 +35,7 @@ class Chat:
         stats: of the answers so far.
         seeded: whether a person chose the seed; else /regen draws another one.
         warned: whether it has been said that the oldest turns go.
+        left_out: so many of the oldest turns are kept, but not asked any more.
     """
 
     engine: Engine
@@ -47,6 +48,7 @@ class Chat:
     stats: list[Stats] = field(default_factory=list)
     seeded: bool = False
     warned: bool = False
+    left_out: int = 0
 
     def ask(self, text: str) -> Turn:
         """Add a question, behind the files that were read for it."""
@@ -62,20 +64,24 @@ class Chat:
         """
         if not self.engine.has_chat_template:
             return self.conversation.turns[-1].user
+        turns = self.conversation.turns
+        self.left_out = min(self.left_out, len(turns) - 1)
+        asked = Conversation(self.conversation.system, turns[self.left_out :])
         room = self.engine.n_ctx
         reserve = min(room // _SHARE, self.params.max_tokens or room)
-        gone = self.conversation.shorten(
+        gone = asked.shorten(
             lambda messages: len(self.engine.encode(messages, template=self.params.template)),
             room,
             reserve,
         )
+        self.left_out += gone
         if gone and not self.warned:
             self.warned = True
             say(
                 f"note: the context of {room} tokens is nearly full: the oldest turns are left out "
                 f"({gone} now); a larger one: -c"
             )
-        return self.conversation.messages()
+        return asked.messages()
 
     def draw_seed(self) -> bool:
         """Take another seed, for another answer; False if the text would not change."""

@@ -14,7 +14,7 @@ from dflash_gguf.chat import Chat, Screen
 from dflash_gguf.chat import chat as talk
 from dflash_gguf.chat import turn as answer_turn
 from dflash_gguf.chat.commands import COMMANDS, Exit, execute
-from dflash_gguf.chat.conversation import Conversation
+from dflash_gguf.chat.conversation import Conversation, Turn
 from dflash_gguf.errors import UsageError
 
 from ..support.random_pairs import Pair
@@ -233,3 +233,17 @@ def test_a_turn_that_cannot_be_kept_in_its_file_is_not_lost(
     assert say().count("the last turn is not in it") == 2
     assert [turn.user for turn in chat.conversation.turns] == ["one"]
     assert chat.conversation.turns[0].finish_reason == "length"
+
+
+def test_turns_that_are_left_out_stay_in_the_conversation(
+    chat: Chat, say: Callable[[], str]
+) -> None:
+    questions = [f"{number} " + "x" * 120 for number in range(5)]
+    read = [answer_turn(chat, question).sequence.prompt for question in questions]
+    assert say().count("the oldest turns are left out") == 1
+    assert max(map(len, read)) < 512
+    assert [turn.user for turn in chat.conversation.turns] == questions
+    left = chat.conversation.turns[chat.left_out : -1]
+    assert 0 < len(left) < 4
+    asked = Conversation("", [*left, Turn(questions[-1])]).messages()
+    assert list(read[-1]) == chat.engine.encode(asked, template=chat.params.template)
