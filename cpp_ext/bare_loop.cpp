@@ -34,16 +34,11 @@ void check(const Target & target, const BareRounds & plan) {
 class Loop {
   public:
     Loop(Target & target, Drafter * drafter, const BareRounds & plan)
-        : target_(target), drafter_(drafter), plan_(plan) {}
-
-    ~Loop() {
-        for (llama_seq_id seq = 0; seq < plan_.sequences; ++seq) {
-            target_.context().drop(seq);
-            if (drafter_) {
-                drafter_->release(seq);
-            }
-        }
+        : target_(target), drafter_(drafter), plan_(plan) {
+        empty(); // a forgotten text's caches stay until the next prompt
     }
+
+    ~Loop() { empty(); }
 
     void fill() {
         const int n_batch = target_.context().params().n_batch;
@@ -88,6 +83,15 @@ class Loop {
     }
 
   private:
+    void empty() {
+        for (llama_seq_id seq = 0; seq < target_.context().params().n_seq; ++seq) {
+            target_.context().drop(seq);
+            if (drafter_) {
+                drafter_->release(seq);
+            }
+        }
+    }
+
     // Any token does: what a decode costs does not depend on it.
     Token token(int at) const { return (7 * at + 11) % target_.context().model().n_vocab(); }
 
