@@ -2,6 +2,7 @@
 
 #include "huge_pages.h"
 #include "log.h"
+#include "state.h"
 #include "stopwatch.h"
 
 #include <algorithm>
@@ -212,6 +213,13 @@ void Context::decode(llama_batch batch, const char * what, Interrupt * lone) {
         throw std::logic_error(std::string(what) + ": a batch of " + std::to_string(batch.n_tokens) +
                                " rows, at most " + std::to_string(params_.n_batch) + " fit");
     }
+    std::vector<llama_seq_id> sequences;
+    for (int i = 0; i < batch.n_tokens; ++i) {
+        if (sequences.empty() || sequences.back() != batch.seq_id[i][0]) {
+            sequences.push_back(batch.seq_id[i][0]);
+        }
+    }
+    fill_below(sequences);
     clear_errors();
     lone_ = lone;
     const int status = compute(batch);
@@ -228,6 +236,31 @@ void Context::decode(llama_batch batch, const char * what, Interrupt * lone) {
     may_take_back_.assign(static_cast<size_t>(params_.n_seq), -1);
     for (int i = 0; i < batch.n_tokens; ++i) {
         ++may_take_back_[static_cast<size_t>(batch.seq_id[i][0])];
+    }
+}
+
+void Context::fill_below(const std::vector<llama_seq_id> & sequences) {
+    if (params_.n_rollback == 0 || params_.n_seq == 1 || params_.unified || !model_->has_state()) {
+        return; // nothing is moved, or all at once before anything is computed
+    }
+    std::vector<bool> in_use(static_cast<size_t>(params_.n_seq));
+    int end = 0;
+    for (llama_seq_id seq = 0; seq < params_.n_seq; ++seq) {
+        if (held(*this, seq) > 0 || std::find(sequences.begin(), sequences.end(), seq) != sequences.end()) {
+            in_use[static_cast<size_t>(seq)] = true;
+            end = seq;
+        }
+    }
+    TokenBatch one;
+    for (llama_seq_id seq = 0; seq < end; ++seq) {
+        if (!in_use[static_cast<size_t>(seq)]) {
+            one.clear();
+            one.add(0, 0, seq, false);
+            if (llama_decode(get(), one.view()) != 0) {
+                throw std::runtime_error("filling the cell of sequence " + std::to_string(seq) +
+                                         " failed in llama.cpp: " + last_errors());
+            }
+        }
     }
 }
 

@@ -108,6 +108,11 @@ class Context {
     void forget(llama_seq_id seq, llama_pos pos);
     void drop(llama_seq_id seq);
 
+    // Before these sequences get rows or a state: where llama.cpp may move recurrent states from cell to cell
+    // in the midst of a decode, leaving their snapshots behind, it finds every lower id in use, so that each
+    // sequence gets the cell of its own number and nothing is ever moved.
+    void fill_below(const std::vector<llama_seq_id> & sequences);
+
   private:
     static bool asked_to_stop(void * context); // ggml_abort_callback
     int compute(const llama_batch & batch);    // llama_decode's status

@@ -76,9 +76,7 @@ PrefixStore::Source PrefixStore::best_source(llama_seq_id id, const std::vector<
 int PrefixStore::begin(llama_seq_id id, const std::vector<Token> & prompt, bool drafts,
                        FeatureRing & waiting) {
     if (!on()) {
-        // Not as soon as the last one ends: with an empty cell between those of others llama.cpp moves their
-        // recurrent states in the midst of a decode, and the snapshots stay behind.
-        caches_.empty(id);
+        caches_.empty(id); // not as soon as the last one ends: see Context::fill_below
         return 0;
     }
     ++uses_;
@@ -171,8 +169,7 @@ void PrefixStore::mark(llama_seq_id id) {
 void PrefixStore::park(llama_seq_id id, FeatureRing waiting) {
     const auto found = slots_.find(id);
     if (found == slots_.end() || !found->second.sound) {
-        caches_.empty(id);
-        slots_.erase(id);
+        slots_.erase(id); // emptied when a prompt comes, as in `begin`
         return;
     }
     if (found->second.in_use && waiting.count() > 0) {
@@ -244,7 +241,7 @@ void PrefixStore::displace(llama_seq_id id) {
     if (kept.bytes() > budget_) {
         return;
     }
-    for (llama_seq_id other = caches_.target().params().n_seq - 1; other >= 0; --other) {
+    for (llama_seq_id other = 0; other < caches_.target().params().n_seq; ++other) {
         if (other == id || slots_.count(other) != 0) {
             continue;
         }

@@ -59,6 +59,7 @@ bool load_state(Context & context, llama_seq_id seq, const Bytes & bytes, Part p
     if (bytes.empty() || seq < 0 || seq >= context.params().n_seq) {
         return false;
     }
+    context.fill_below({seq});
     return llama_state_seq_set_data_ext(context.get(), bytes.data(), bytes.size(), seq, flags(part)) ==
            bytes.size();
 }
