@@ -47,7 +47,8 @@ def check(parts: Parts, params: Params) -> None:
 def _admitted(parts: Parts, prompt: Prompt, params: Params, in_progress: int) -> Sequence:
     session = parts.session
     width = _width(parts, params.block)
-    tokens, border = parts.prompter.read(prompt, raw=params.raw, template=params.template)
+    read = parts.prompter.read(prompt, raw=params.raw, template=params.template)
+    tokens, border = list(read), read.border
     _check_room(parts, tokens, in_progress)
     strings = list(params.stop or ())
     ends = set() if params.ignore_end else set(parts.model.end_tokens)

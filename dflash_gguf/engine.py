@@ -19,7 +19,7 @@ from .errors import DflashError, UsageError
 from .notices import Notices
 from .params import Keywords, Params, combined
 from .parts import Parts
-from .prompt import Prompt
+from .prompt import Prompt, ReadPrompt
 from .sequence import Chunk, Sequence, TokenLogprobs, Unread
 from .signals import Work
 from .stats import Stats, finish_reason
@@ -71,7 +71,13 @@ class Engine:
     @property
     def has_chat_template(self) -> bool:
         """Whether conversations can be rendered; without, prompts are plain text."""
-        return self._open().prompter.template is not None
+        return self.chat_template is not None
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the target's chat template; None if its file has none."""
+        template = self._open().prompter.template
+        return template.source if template else None
 
     @property
     def closed(self) -> bool:
@@ -105,7 +111,13 @@ class Engine:
 
         Raises UsageError if it is none of these or the template refuses the messages.
         """
-        return self._open().prompter.read(prompt, raw=raw, template=template)[0]
+        return list(self.read(prompt, raw=raw, template=template))
+
+    def read(
+        self, prompt: Prompt, *, raw: bool = False, template: Mapping[str, Any] | None = None
+    ) -> ReadPrompt:
+        """Return a prompt as it is read, to be given in its place. Arguments and errors as of `encode`."""
+        return self._open().prompter.read(prompt, raw=raw, template=template)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return what a token spells, which may be a part of a character; of markup nothing, unless `special`.

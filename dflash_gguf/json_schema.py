@@ -72,32 +72,51 @@ def schema_to_gbnf(schema: Mapping[str, Any] | str | bool) -> str:
             text = f"the JSON schema is not JSON: {error}"
             raise UsageError(text) from None
     try:
-        return _Writer(schema).text()
+        value, rules = schema_rules(schema, schema)
     except RecursionError:
         text = "the JSON schema is nested too deeply; a grammar for it cannot be made"
         raise UsageError(text) from None
+    return written({"root": value, **rules})
+
+
+def schema_rules(
+    root: Any, schema: Any, place: str = "#", prefix: str = ""
+) -> tuple[str, dict[str, str]]:
+    """Return an expression for a schema's values, which binds as tightly as a name, and the rules it needs.
+
+    Args:
+        root: what its $ref begin with.
+        schema: it, or a part of it.
+        place: where in the root it stands, for messages.
+        prefix: of the rules' names, so that several schemas may stand in one grammar.
+
+    The common rules are missing: `written` adds them. Errors as of `schema_to_gbnf`, and RecursionError.
+    """
+    writer = _Writer(root, prefix)
+    return writer.visit(schema, place), writer.rules
+
+
+def written(rules: Mapping[str, str]) -> str:
+    """Return the grammar of these rules, the first its root, and of the common ones that they ask for."""
+    found, todo = dict(rules), list(rules.values())
+    while todo:
+        for name in re.findall(r"[a-z]+", todo.pop()):
+            if name in _RULES and name not in found:
+                found[name] = _RULES[name]
+                todo.append(_RULES[name])
+    return "".join(f"{name} ::= {rule}\n" for name, rule in found.items())
 
 
 class _Writer:
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, prefix: str) -> None:
         self.schema = schema
+        self.prefix = prefix
         self.rules: dict[str, str] = {}
         self.refs: dict[str, str] = {}
 
-    def text(self) -> str:
-        root = self.visit(self.schema, "#")
-        rules = {"root": root, **self.rules}
-        todo = list(rules.values())
-        while todo:  # and those of the common ones that are asked for
-            for name in re.findall(r"[a-z]+", todo.pop()):
-                if name in _RULES and name not in rules:
-                    rules[name] = _RULES[name]
-                    todo.append(_RULES[name])
-        return "".join(f"{name} ::= {rule}\n" for name, rule in rules.items())
-
     def rule(self, body: str) -> str:
         """Give a rule a name, so that groups are not nested deeper with every level of the schema."""
-        name = f"part-{len(self.rules)}"
+        name = f"{self.prefix}part-{len(self.rules)}"
         self.rules[name] = body
         return name
 
@@ -129,7 +148,7 @@ class _Writer:
         target = find(self.schema, ref, place)
         if ref not in self.refs:
             # the name first: the schema may refer to itself
-            self.refs[ref] = name = f"ref-{len(self.refs)}"
+            self.refs[ref] = name = f"{self.prefix}ref-{len(self.refs)}"
             self.rules[name] = "null"
             self.rules[name] = self.visit(target, ref)
         return self.refs[ref]
@@ -153,7 +172,7 @@ class _Writer:
             text.encode()
         except (TypeError, ValueError) as error:
             refuse(place, f"{value!r} is no JSON value: {error}")
-        return _quoted(text)
+        return quoted(text)
 
     def typed(self, schema: Mapping[str, Any], place: str) -> str:
         types = schema.get("type")
@@ -305,7 +324,7 @@ def _steps(count: int) -> list[int]:
     return [min(_STEP, count - done) for done in range(0, count, _STEP)]
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Write a text as a literal of GBNF."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
     return '"' + "".join(escapes.get(char, char) for char in text) + '"'

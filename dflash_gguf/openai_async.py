@@ -7,17 +7,16 @@
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from .async_request import Request
-from .openai_choices import ChatShape, Shape, Shaped, TextShape
-from .openai_shape import Call, Settings
+from .openai_choices import Shaped
+from .openai_shape import Asked, Call, Settings
 
 if TYPE_CHECKING:
     from .asynchronous import AsyncEngine
-    from .engine import Engine
     from .prompt import Prompt
     from .template import Message
 
@@ -50,8 +49,7 @@ async def create_chat_completion(
     Arguments and errors as of `Engine.create_chat_completion`. A stream's request begins with its iteration;
     leaving that early cancels the answer.
     """
-    call = Call.chat(settings)
-    return await _answered(engine, messages, call, lambda own: ChatShape(own, call.model), stream)
+    return await _answered(engine, messages, Call.chat(settings), stream)
 
 
 @overload
@@ -73,33 +71,24 @@ async def create_completion(
 
     As `create_chat_completion`; 16 tokens unless `max_tokens` says otherwise.
     """
-    call = Call.text(settings)
-    return await _answered(
-        engine, prompt, call, lambda own: TextShape(own, call.model, prompt), stream
-    )
+    return await _answered(engine, prompt, Call.text(settings), stream)
 
 
 async def _answered(
-    engine: AsyncEngine,
-    prompt: Prompt,
-    call: Call,
-    make_shape: Callable[[Engine], Shape],
-    stream: bool,
+    engine: AsyncEngine, prompt: Prompt, call: Call, stream: bool
 ) -> Shaped | AsyncGenerator[Shaped, None]:
-    shape = await engine.call(make_shape)
+    asked = await engine.call(lambda own: call.asked(own, prompt))
     if stream:
-        return _streamed(engine, prompt, call, shape)
-    answer = await engine.generate(prompt, call.params)
-    return await engine.call(lambda _: shape.whole(answer))  # which spells tokens
+        return _streamed(engine, asked)
+    answer = await engine.generate(asked.prompt, asked.params)
+    return await engine.call(lambda _: asked.shape.whole(answer))  # which spells tokens
 
 
-async def _streamed(
-    engine: AsyncEngine, prompt: Prompt, call: Call, shape: Shape
-) -> AsyncGenerator[Shaped, None]:
-    request = Request(engine._opened(), prompt, call.params, shape.pieces)
+async def _streamed(engine: AsyncEngine, asked: Asked) -> AsyncGenerator[Shaped, None]:
+    request = Request(engine._opened(), asked.prompt, asked.params, asked.shape.pieces)
     async with aclosing(request.follow()) as made:
         async for pieces in made:
             for piece in pieces:
                 yield piece
-    if call.include_usage:
-        yield shape.usage(request.sequence)
+    if asked.include_usage:
+        yield asked.shape.usage(request.sequence)

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections import abc
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .reply import Reply
+
 if TYPE_CHECKING:
     from .engine import Engine
     from .prompt import Prompt
@@ -45,7 +47,7 @@ class Shape(ABC):
         logprobs: abc.Sequence[TokenLogprobs],
         finish_reason: str | None = None,
     ) -> Shaped:
-        """One of a stream; content as of `text`."""
+        """One of a stream; content as of `texts`."""
         choice = {
             "index": 0,
             **content,
@@ -60,7 +62,7 @@ class Shape(ABC):
             "index": 0,
             **self.final(answer.text),
             "logprobs": self.logprobs(answer.logprobs) if answer.logprobs else None,
-            "finish_reason": answer.finish_reason,
+            "finish_reason": self.finish_reason(answer.finish_reason),
         }
         return self.envelope(self.kind) | {"choices": [choice]} | figures(answer)
 
@@ -68,10 +70,12 @@ class Shape(ABC):
         """A stream's dictionaries of what is new; each call's behind the last one's."""
         made = [] if self._begun else self.beginning()
         self._begun = True
-        if chunk.text or chunk.logprobs:
-            made.append(self.piece(self.text(chunk.text), chunk.logprobs))
-        if chunk.finish_reason is not None:
-            made.append(self.piece(self.text(None), (), chunk.finish_reason))
+        last, logprobs = chunk.finish_reason is not None, chunk.logprobs
+        for content in self.texts(chunk.text, last=last) or ([self.nothing()] if logprobs else []):
+            made.append(self.piece(content, logprobs))
+            logprobs = ()  # of all tokens of the chunk, with the first piece of it
+        if last:
+            made.append(self.piece(self.nothing(), (), self.finish_reason(chunk.finish_reason)))
         return made
 
     def usage(self, answer: Sequence) -> Shaped:
@@ -82,9 +86,17 @@ class Shape(ABC):
         """Pieces before the first with text."""
         return []
 
+    def finish_reason(self, reason: str | None) -> str | None:
+        """Why the answer ended, in OpenAI's words; asked when all of it has been told."""
+        return reason
+
     @abstractmethod
-    def text(self, text: str | None) -> Shaped:
-        """What a piece says; None at its end."""
+    def nothing(self) -> Shaped:
+        """What a piece without text says."""
+
+    @abstractmethod
+    def texts(self, text: str, *, last: bool) -> list[Shaped]:
+        """What pieces say of a new text; none if that cannot be told yet."""
 
     @abstractmethod
     def final(self, text: str) -> Shaped:
@@ -96,21 +108,33 @@ class Shape(ABC):
 
 
 class ChatShape(Shape):
-    """Of `chat.completion`."""
+    """Of `chat.completion`; `reply` takes the answer apart."""
 
     kind, streamed, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+
+    def __init__(self, engine: Engine, model: str | None, reply: Reply | None = None) -> None:
+        super().__init__(engine, model)
+        self._reply = reply or Reply()
 
     def beginning(self) -> list[Shaped]:
         """The piece that names the role."""
         return [self.piece({"delta": {"role": "assistant"}}, ())]
 
-    def text(self, text: str | None) -> Shaped:
-        """What a piece says; None at its end."""
-        return {"delta": {} if text is None else {"content": text}}
+    def finish_reason(self, reason: str | None) -> str | None:
+        """Why the answer ended."""
+        return self._reply.finish_reason(reason)
+
+    def nothing(self) -> Shaped:
+        """What a piece without text says."""
+        return {"delta": {}}
+
+    def texts(self, text: str, *, last: bool) -> list[Shaped]:
+        """What pieces say of a new text."""
+        return [{"delta": delta} for delta in self._reply.deltas(text, last=last)]
 
     def final(self, text: str) -> Shaped:
         """What a whole answer says."""
-        return {"message": {"role": "assistant", "content": text}}
+        return {"message": self._reply.message(text)}
 
     def logprobs(self, tokens: abc.Sequence[TokenLogprobs]) -> Shaped:
         """Log-probabilities of consecutive tokens."""
@@ -139,9 +163,13 @@ class TextShape(Shape):
             len(prompt) if isinstance(prompt, str) else sum(map(len, map(self._name, ids)))
         )
 
-    def text(self, text: str | None) -> Shaped:
-        """What a piece says; None at its end."""
-        return {"text": text or ""}
+    def nothing(self) -> Shaped:
+        """What a piece without text says."""
+        return {"text": ""}
+
+    def texts(self, text: str, *, last: bool) -> list[Shaped]:  # noqa: ARG002 (nothing is held back)
+        """What pieces say of a new text."""
+        return [{"text": text}] if text else []
 
     def final(self, text: str) -> Shaped:
         """What a whole answer says."""

@@ -14,8 +14,12 @@ it returns. An AsyncEngine's are awaited and do the same (openai_async.py). What
 - Streams give them too, in a last piece without choices, with `stream_options={"include_usage": True}`.
 - `response_format` has OpenAI's form, `{"type": "json_schema", "json_schema": {"schema": ...}}`, or llama-cpp-python's,
   `{"type": "json_object", "schema": ...}`, where the schema may be left out.
+- What a model thinks before it answers stands in `reasoning_content`, of messages and of deltas; `reasoning_format` as
+  llama-server's (reply.py). A `response_format` binds what follows the thinking; a `grammar` binds all.
+- `tools` are for targets whose template writes calls as Qwen's do (tool_formats.py). What cannot be read as a call of one
+  of them stays text. A call comes whole, in one piece of a stream.
 - `block` and `template` are those of Params. Log-probabilities come with the bytes of each token.
-- What the engine does not do (tools, mirostat, more than one choice, ...) is refused by name.
+- What the engine does not do (mirostat, more than one choice, ...) is refused by name.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from .errors import UsageError
 from .openai_choices import ChatShape, Shape, Shaped, TextShape
 from .params import Keywords, Params, combined
+from .reply import Wishes
 from .sampling import Sampling
 from .stopping import Stop
 
@@ -60,16 +65,20 @@ class Settings(TypedDict, total=False):
     response_format: Mapping[str, Any] | None
     grammar: Any  # GBNF, as text or as llama-cpp-python's LlamaGrammar
     block: int | str | None
-    template: Mapping[str, Any] | None  # of a chat
+    template: Mapping[str, Any] | None  # of a chat, as the rest
+    tools: abc.Sequence[Mapping[str, Any]] | None
+    tool_choice: str | Mapping[str, Any] | None
+    parallel_tool_calls: bool | None
+    reasoning_format: str | None
 
+
+_CHAT = ("template", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format")
 
 # of llama-cpp-python and OpenAI: accepted where they say what happens anyway
 _ONLY: dict[str, tuple[object, ...]] = {
     "n": (None, 1),
     "functions": (None, []),
     "function_call": (None, "none"),
-    "tools": (None, []),
-    "tool_choice": (None, "none"),
     "logits_processor": (None, []),
     "stopping_criteria": (None, []),
     "suffix": (None,),
@@ -126,8 +135,7 @@ def create_chat_completion(
     Raises UsageError for values out of range and for what this engine does not do, TypeError for unknown
     names, ResourceError if the conversation does not fit the context.
     """
-    call = Call.chat(settings)
-    return _answered(engine, messages, call, ChatShape(engine, call.model), stream=stream)
+    return Call.chat(settings).asked(engine, messages).answered(engine, stream=stream)
 
 
 @overload
@@ -145,8 +153,7 @@ def create_completion(
 
     As `create_chat_completion`; 16 tokens unless `max_tokens` says otherwise.
     """
-    call = Call.text(settings)
-    return _answered(engine, prompt, call, TextShape(engine, call.model, prompt), stream=stream)
+    return Call.text(settings).asked(engine, prompt).answered(engine, stream=stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,7 @@ class Call:
         params: of the request.
         model: a name to return; None: the target's.
         include_usage: whether a stream ends with figures.
+        wishes: of a chat's answer; None for a completion.
 
     Made by `chat` and `text`, which raise UsageError for values out of range and for what this engine does
     not do, TypeError for unknown names.
@@ -165,13 +173,17 @@ class Call:
     params: Params
     model: str | None
     include_usage: bool
+    wishes: Wishes | None = None
 
     @classmethod
     def chat(cls, settings: Mapping[str, Any]) -> Call:
         """Of `create_chat_completion`."""
         given = _Given("create_chat_completion", settings, {"temperature": 0.2, "max_tokens": None})
         alternatives = (given["top_logprobs"] or 0) if given["logprobs"] else None
-        return cls._of(given, given.params(logprobs=alternatives, template=given["template"]))
+        wishes = Wishes.of(**{name: given[name] for name in _CHAT if name != "template"})
+        return cls._of(
+            given, given.params(logprobs=alternatives, template=given["template"]), wishes
+        )
 
     @classmethod
     def text(cls, settings: Mapping[str, Any]) -> Call:
@@ -180,13 +192,47 @@ class Call:
         return cls._of(given, given.params(logprobs=given["logprobs"], raw=True))
 
     @classmethod
-    def _of(cls, given: _Given, params: Params) -> Call:
-        wishes = given["stream_options"] or {}
-        if not isinstance(wishes, Mapping):
-            text = f"stream_options is {wishes!r}; expected a mapping such as {{'include_usage': True}}"
+    def _of(cls, given: _Given, params: Params, wishes: Wishes | None = None) -> Call:
+        options = given["stream_options"] or {}
+        if not isinstance(options, Mapping):
+            text = f"stream_options is {options!r}; expected a mapping such as {{'include_usage': True}}"
             raise UsageError(text)
-        usage = wishes.get("include_usage")
-        return cls(params, given["model"], bool(usage))
+        usage = options.get("include_usage")
+        return cls(params, given["model"], bool(usage), wishes)
+
+    def asked(self, engine: Engine, prompt: Prompt) -> Asked:
+        """Return it for an engine, in its thread; errors as of `Wishes.ask`."""
+        if self.wishes is None:
+            shape: Shape = TextShape(engine, self.model, prompt)
+            return Asked(prompt, self.params, shape, self.include_usage)
+        messages: Any = prompt
+        asked = self.wishes.ask(engine, messages, self.params)
+        shape = ChatShape(engine, self.model, asked.reply())
+        return Asked(asked.prompt, asked.params, shape, self.include_usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call as an engine is asked it, and the shape of its answer."""
+
+    prompt: Prompt
+    params: Params
+    shape: Shape
+    include_usage: bool
+
+    def answered(self, engine: Engine, *, stream: bool) -> Shaped | Iterator[Shaped]:
+        """Have it answered."""
+        if stream:
+            return self._streamed(engine)
+        return self.shape.whole(engine.generate(self.prompt, self.params))
+
+    def _streamed(self, engine: Engine) -> Iterator[Shaped]:
+        answer = engine.start(self.prompt, self.params)
+        with closing(engine.follow(answer)) as chunks:
+            for chunk in chunks:
+                yield from self.shape.pieces(chunk)
+        if self.include_usage:
+            yield self.shape.usage(answer)
 
 
 class _Given:
@@ -251,20 +297,3 @@ def _schema(form: object) -> Any:
 def _token(key: int | str) -> int | str:
     # JSON has no other keys than strings; what is no number is refused by Sampling
     return int(key) if isinstance(key, str) and key.isdecimal() else key
-
-
-def _answered(
-    engine: Engine, prompt: Prompt, call: Call, shape: Shape, *, stream: bool
-) -> Shaped | Iterator[Shaped]:
-    if stream:
-        return _streamed(engine, prompt, call, shape)
-    return shape.whole(engine.generate(prompt, call.params))
-
-
-def _streamed(engine: Engine, prompt: Prompt, call: Call, shape: Shape) -> Iterator[Shaped]:
-    answer = engine.start(prompt, call.params)
-    with closing(engine.follow(answer)) as chunks:
-        for chunk in chunks:
-            yield from shape.pieces(chunk)
-    if call.include_usage:
-        yield shape.usage(answer)

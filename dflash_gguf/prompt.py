@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from .errors import ModelError, UsageError
 from .said import Said
@@ -21,11 +21,27 @@ from .text import whole_characters
 if TYPE_CHECKING:
     from . import _core
 
-# text (one user message), a conversation, or token ids
+# text (one user message), a conversation, or token ids, such as a ReadPrompt
 Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
 
 _MARKUP = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 _GUARDS = range(0xE000, 0xF900)  # private use: no text of the world needs all of them
+
+
+class ReadPrompt(tuple[int, ...]):
+    """A prompt's token ids, which may be given in its place: it is then not read again.
+
+    Attributes:
+        border: how many of them a later turn is likely to begin with; -1: unknown.
+    """
+
+    border: int
+
+    def __new__(cls, ids: Iterable[int], border: int = -1) -> Self:
+        """Keep `ids` and `border`."""
+        made = super().__new__(cls, ids)
+        made.border = border
+        return made
 
 
 class _Marks:
@@ -84,10 +100,8 @@ class Prompter:
         self._own = _Marks([text for text, _, own in special if not own and text in self._ids])
         self.template = self._read_template()
 
-    def read(
-        self, prompt: Prompt, *, raw: bool, template: Mapping[str, Any] | None
-    ) -> tuple[list[int], int]:
-        """Return a prompt's ids, and how many of them a later turn is likely to begin with (-1: unknown).
+    def read(self, prompt: Prompt, *, raw: bool, template: Mapping[str, Any] | None) -> ReadPrompt:
+        """Return a prompt's ids.
 
         Args:
             prompt: text, taken as one user message unless `raw`; messages with role and content; or ids.
@@ -96,9 +110,11 @@ class Prompter:
 
         Raises UsageError if it is none of these or the template refuses the messages.
         """
+        if isinstance(prompt, ReadPrompt):
+            return prompt
         if isinstance(prompt, str):
             if raw or self.template is None:
-                return self.raw(prompt), -1
+                return ReadPrompt(self.raw(prompt))
             return self.bordered([{"role": "user", "content": prompt}], template)
         if isinstance(prompt, bytes | Mapping) or not hasattr(prompt, "__iter__"):
             text = f"the prompt is {type(prompt).__name__}; expected text, messages or token ids"
@@ -106,7 +122,7 @@ class Prompter:
         items: list[Any] = list(prompt)
         ids = [int(item) for item in items if isinstance(item, Integral)]
         if len(ids) == len(items):
-            return ids, -1
+            return ReadPrompt(ids)
         return self.bordered(items, template)
 
     def render(
@@ -125,12 +141,12 @@ class Prompter:
         self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
     ) -> list[int]:
         """Return the ids of a conversation; arguments and errors as of `render`."""
-        return self.bordered(messages, arguments)[0]
+        return list(self.bordered(messages, arguments))
 
     def bordered(
         self, messages: Sequence[Message], arguments: Mapping[str, Any] | None = None
-    ) -> tuple[list[int], int]:
-        """Return the ids of a conversation, and how many of them its messages alone take.
+    ) -> ReadPrompt:
+        """Return the ids of a conversation; its border is how many of them its messages alone take.
 
         What the template adds for the answer to come, such as an opened <think>, may be no part of the next
         turn's prompt. Arguments and errors as of `render`.
@@ -160,7 +176,7 @@ class Prompter:
             end = stop
             border = len(ids) if end <= shared else border
         ids += self.plain(_without(rendered[end:], *own))
-        return ids, len(ids) if shared == len(rendered) else border
+        return ReadPrompt(ids, len(ids) if shared == len(rendered) else border)
 
     def _quotable(self, message: Message) -> bool:
         """Whether this is an earlier answer that templates pass on as it is."""
@@ -221,8 +237,12 @@ class Prompter:
 
     def _shield(self, message: Message, guard: str) -> Message:
         # what the model itself said may hold its own markup, which templates look for
-        marks = self._control if message.get("role") == "assistant" else self._any
-        shielded: Message = map_strings(message, lambda text: marks.broken(text, guard))
+        shielded: dict[str, Any] = map_strings(message, lambda text: self._any.broken(text, guard))
+        if message.get("role") == "assistant" and "content" in message:
+            content = message["content"]
+            shielded["content"] = map_strings(
+                content, lambda text: self._control.broken(text, guard)
+            )
         return shielded
 
     def _read_template(self) -> ChatTemplate | None:

@@ -6,6 +6,7 @@ for the model, at the end of the prompt. Tags further on belong to the answer's 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -29,12 +30,17 @@ class ThinkingSplitter:
 
     Whitespace around the thinking is left out, and the line ends between it and the answer.
 
+    Args:
+        inside: whether the prompt has opened the thinking.
+        ends: other tags that end it too, and belong to the answer: a model may call a tool while it thinks.
+
     Attributes:
         inside: whether what comes next is thinking, as far as is known.
     """
 
-    def __init__(self, *, inside: bool = False) -> None:
+    def __init__(self, *, inside: bool = False, ends: Iterable[str] = ()) -> None:
         self.inside = inside
+        self._tags = (CLOSE, *ends)
         self._held = ""  # what may be whitespace at an edge, or the beginning of a tag
         self._step = self._thinking if inside else self._beginning
         self._blank = True  # nothing has been thought yet
@@ -63,15 +69,17 @@ class ThinkingSplitter:
     def _thinking(self) -> Said:
         if self._blank:
             self._held = self._held.lstrip()
-        thought, tag, rest = self._held.partition(CLOSE)
-        if tag:
-            self.inside, self._held = False, rest
+        held = self._held
+        found = [(place, tag) for tag in self._tags if (place := held.find(tag)) >= 0]
+        if found:
+            end, tag = min(found)
+            self.inside, self._held = False, held[end + len(CLOSE) if tag == CLOSE else end :]
             self._step = self._border
-            return Said(self._thought(thought.rstrip()), self._step().content)
-        end = len(thought) - _beginning_of(CLOSE, thought)
-        end = len(thought[:end].rstrip())
-        self._held = thought[end:]
-        return Said(reasoning=self._thought(thought[:end]))
+            return Said(self._thought(held[:end].rstrip()), self._step().content)
+        end = len(held) - max(_beginning_of(tag, held) for tag in self._tags)
+        end = len(held[:end].rstrip())
+        self._held = held[end:]
+        return Said(reasoning=self._thought(held[:end]))
 
     def _thought(self, text: str) -> str:
         self._blank = self._blank and not text
@@ -87,6 +95,11 @@ class ThinkingSplitter:
     def _answer(self) -> Said:
         text, self._held = self._held, ""
         return Said(content=text)
+
+
+def opened_thinking(tail: str) -> str:
+    """Return the opened <think> that the text of a prompt ends with, and what follows it; "" if there is none."""
+    return tail[tail.rindex(OPEN) :] if opens_thinking(tail) else ""
 
 
 def split_thinking(text: str, *, inside: bool = False) -> Said:
