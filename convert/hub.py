@@ -9,11 +9,12 @@ import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import DflashError
 from .download import download, library
 from .faults import refuse
+from .hub_cache import cache_folder
 from .stream import Progress
 
 EXTRA = 'pip install "dflash-gguf[hub]"'
@@ -49,17 +50,17 @@ def can_fetch() -> bool:
 
 def fetch_drafter(repository: Path, progress: Progress | None = None) -> Path:
     """Download a drafter's checkpoint; returns its folder. Raises ConvertError if that fails."""
-    return _fetch(repository.as_posix(), _DRAFTER, progress)
+    return fetch(repository.as_posix(), _DRAFTER, progress)
 
 
 def fetch_target(repository: Path, progress: Progress | None = None) -> Path:
     """Download a target's config and tokenizer; returns their folder. Raises ConvertError if that fails."""
-    return _fetch(repository.as_posix(), _TARGET, progress)
+    return fetch(repository.as_posix(), _TARGET, progress)
 
 
 def fetch_config(repository: Path) -> Path:
     """Download a checkpoint's config.json alone; returns its folder. Raises ConvertError if that fails."""
-    return _fetch(repository.as_posix(), ("config.json",), None)
+    return fetch(repository.as_posix(), ("config.json",), None)
 
 
 def repository_of(folder: Path) -> str | None:
@@ -71,12 +72,22 @@ def repository_of(folder: Path) -> str | None:
     return name.replace("--", "/")
 
 
-def _fetch(repository: str, patterns: Sequence[str], progress: Progress | None) -> Path:
-    if not can_fetch():
-        refuse(
-            f"{repository}: there is no such file or folder, and to fetch it as a repository "
-            f"huggingface_hub is needed; run '{EXTRA}'"
-        )
+def list_files(repository: str) -> list[str]:
+    """Ask the server for the names of a repository's files. Raises ConvertError, saying why, if it does not tell."""
+    _require(repository)
+    try:
+        told = library().HfApi().model_info(repository)
+    except Exception as error:  # noqa: BLE001  its HTTP client's errors are many
+        _explain(repository, error)
+    return [file.rfilename for file in told.siblings or []]
+
+
+def fetch(repository: str, patterns: Sequence[str], progress: Progress | None) -> Path:
+    """Download what matches any pattern, unless it is in the cache; returns the snapshot's folder.
+
+    Raises ConvertError if that fails, ResourceError if the disk is full.
+    """
+    _require(repository)
     try:
         _download_all(repository, patterns, progress)
         # all that is left for it is to link the files into a snapshot, or to find an older one offline
@@ -87,11 +98,46 @@ def _fetch(repository: str, patterns: Sequence[str], progress: Progress | None) 
     except DflashError:
         raise
     except Exception as error:  # noqa: BLE001  its HTTP client's and the cache's errors are many
-        first = str(error).strip().split("\n")[0]
+        _explain(repository, error)
+
+
+def _require(repository: str) -> None:
+    if not can_fetch():
         refuse(
-            f"{repository}: it cannot be fetched ({type(error).__name__}: {first}); expected a file or folder "
-            "here, or a repository that HF_ENDPOINT serves and HF_TOKEN may read"
+            f"{repository}: there is no such file or folder, and to fetch it as a repository "
+            f"huggingface_hub is needed; run '{EXTRA}'"
         )
+
+
+def _explain(repository: str, error: Exception) -> NoReturn:
+    """Say what a server's refusal means, and what to do."""
+    errors, constants = library(".errors"), library(".constants")
+    page = f"{constants.ENDPOINT}/{repository}"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError):
+        refuse(
+            f"{repository}: its authors ask for consent first ({status}); agree on {page} and set HF_TOKEN to a token "
+            "of that account"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        refuse(
+            f"{repository}: there is neither such a file or folder here nor such a repository on "
+            f"{constants.ENDPOINT} ({status}); if it is private, set HF_TOKEN to a token that may read it"
+        )
+    if status in {401, 403}:
+        refuse(
+            f"{repository}: {constants.ENDPOINT} refuses it ({status}); set HF_TOKEN to a token that may read it"
+        )
+    if constants.HF_HUB_OFFLINE:
+        refuse(
+            f"{repository}: it is not in {cache_folder()}, and HF_HUB_OFFLINE forbids to fetch it; unset that, or give "
+            "a file or folder"
+        )
+    first = str(error).strip().split("\n")[0]
+    refuse(
+        f"{repository}: it cannot be fetched ({type(error).__name__}: {first}); expected a file or folder "
+        "here, or a repository that HF_ENDPOINT serves and HF_TOKEN may read"
+    )
 
 
 def _download_all(repository: str, patterns: Sequence[str], progress: Progress | None) -> None:

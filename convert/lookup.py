@@ -13,6 +13,7 @@ from .config import DraftConfig
 from .faults import refuse, refuse_file
 from .folder_target import check_tokenizer
 from .hub import EXTRA, can_fetch, fetch_target
+from .hub_cache import cache_folder
 from .registry import Pair, find_pair, find_pair_by_shapes
 from .source import Checkpoint
 from .stream import Progress
@@ -99,7 +100,7 @@ def _tokenizer_beside(
 def _only_gguf(
     checkpoint: Checkpoint, config: DraftConfig, looked: list[str]
 ) -> FoundTarget | None:
-    hub = _hub_cache()
+    hub = cache_folder()
     fitting = _fitting(checkpoint.folder, "*.gguf", config)
     if not fitting and hub is not None:
         fitting = _fitting(hub, "models--*/snapshots/**/*.gguf", config)
@@ -133,19 +134,6 @@ def _known_pair(
     return FoundTarget(
         folder, f"{pair.target} is known as the target of {pair.drafters[0]} ({pair.source})"
     )
-
-
-def _hub_cache() -> Path | None:
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if cache := os.environ.get(name):
-            return Path(cache)
-    if home := os.environ.get("HF_HOME"):
-        return Path(home) / "hub"
-    try:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # of Path.home, for a user whom the system does not know
-        return None
-    return caches / "huggingface" / "hub"
 
 
 def _fitting(folder: Path, pattern: str, config: DraftConfig) -> list[Path]:

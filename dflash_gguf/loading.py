@@ -19,6 +19,7 @@ from .errors import DflashError, ModelError, ResourceError, UsageError
 from .fitting import Fitted, fit, open_trial, say
 from .gguf_file import GgufFile
 from .hardware import check_devices, default_threads, devices, gpu_layers, maps
+from .model_names import find_drafter, find_target
 from .options import OptionKeywords, Options, settled
 from .pair import Draft, check_draft
 from .params import AUTO
@@ -51,8 +52,8 @@ def load(
     """Open a target GGUF, with a drafter if one is given, and return the Engine.
 
     Args:
-        target: GGUF file of the target.
-        draft: GGUF file of its drafter, or a folder with one or with the drafter's checkpoint.
+        target: GGUF file of the target, or `user/repo[:QUANT]`, see model_names.py.
+        draft: GGUF file of its drafter, or a folder with one or with the drafter's checkpoint, or a name likewise.
         options: how; None: the defaults.
         keywords: fields of Options, which go before those of `options`: `load(t, d, threads=4)`.
         progress: called with 0..1 while the target's weights load; returning False stops the load with a
@@ -63,7 +64,7 @@ def load(
     """
     began = time.monotonic()
     chosen = settled(options or Options(), keywords)
-    target_path = Path(target)
+    target_path = find_target(Path(target))
     if chosen.simulate is not None and draft is None:
         text = "simulate is given without a drafter; expected one, whose work is to be timed"
         raise UsageError(text)
@@ -74,7 +75,8 @@ def load(
         if draft is not None:
             from .draft_file import find_draft
 
-            facts = check_draft(target_file, find_draft(Path(draft), target_path))
+            given = find_drafter(Path(draft))
+            facts = check_draft(target_file, find_draft(given, target_path))
         asked = {"devices (-dev)": chosen.devices}
         if draft is not None or chosen.draft_devices:
             asked["draft_devices (-devd)"] = chosen.draft_devices

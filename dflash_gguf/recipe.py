@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ._native import LLAMA_CPP_PYTHON
+from .convert.stream import Progress
 from .draft_family import DSPARK
 from .errors import ModelError, UsageError
+from .model_names import find_drafter, find_target
 from .recipe_facts import DraftFacts, TargetFacts, need, read_pair
 
 _UNVERIFIED = "not verified by us: the options are quoted, we have not run them"
 _LEAST_BLOCK = 2
+_LLAMA_SERVER = "llama-server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,20 @@ class _Wish:
     concurrency: int
     block: int
     context: int | None
+
+
+def named_files(
+    engine: str, target: Path, draft: Path, progress: Progress | None = None
+) -> tuple[Path, Path]:
+    """Return the two with GGUFs that are given by a repository's name fetched, as model_names.py has it.
+
+    `user/repo:QUANT` always means one; without a quant only where the engine reads GGUFs.
+    """
+    found = []
+    for given, find in ((target, find_target), (draft, find_drafter)):
+        named = engine == _LLAMA_SERVER or ":" in given.name
+        found.append(find(given, progress) if named else given)
+    return found[0], found[1]
 
 
 def make_recipe(
@@ -181,5 +198,5 @@ def _no_dspark(engine: str, draft: DraftFacts) -> None:
 _ENGINES: Mapping[str, Callable[[_Wish], Recipe]] = {
     "sglang": _sglang,
     "vllm": _vllm,
-    "llama-server": _llama_server,
+    _LLAMA_SERVER: _llama_server,
 }

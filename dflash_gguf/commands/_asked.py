@@ -7,9 +7,18 @@ from typing import Annotated
 
 import typer
 
+from ._fetched import complete_model
+
 Target = Annotated[
     Path,
-    typer.Option("--target", "-m", "--model", help="GGUF of the target model.", show_default=False),
+    typer.Option(
+        "--target",
+        "-m",
+        "--model",
+        help="The target model: a GGUF, or user/repo[:QUANT] of the Hugging Face Hub.",
+        show_default=False,
+        autocompletion=complete_model,
+    ),
 ]
 Draft = Annotated[
     Path | None,
@@ -17,8 +26,9 @@ Draft = Annotated[
         "--draft",
         "-md",
         "--draft-model",
-        help="The drafter: a GGUF, or a folder with one or with its checkpoint.",
+        help="The drafter: a GGUF, a folder with one or with its checkpoint, or a repository's name likewise.",
         show_default=False,
+        autocompletion=complete_model,
     ),
 ]
 Words = Annotated[

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ._fetched import complete_model
+
 _PAIR, _ASKED, _PEERS, _OUTPUT = "The pair", "What is asked", "Other engines", "Output"
 
 
@@ -18,9 +20,10 @@ def bench(
             "--target",
             "-m",
             "--model",
-            help="GGUF of the target model.",
+            help="The target model: a GGUF, or user/repo[:QUANT] of the Hugging Face Hub.",
             show_default=False,
             rich_help_panel=_PAIR,
+            autocompletion=complete_model,
         ),
     ] = None,
     draft: Annotated[
@@ -29,9 +32,10 @@ def bench(
             "--draft",
             "-md",
             "--draft-model",
-            help="GGUF of the drafter.",
+            help="The drafter, likewise; or a folder with its checkpoint.",
             show_default=False,
             rich_help_panel=_PAIR,
+            autocompletion=complete_model,
         ),
     ] = None,
     modes: Annotated[
@@ -273,6 +277,7 @@ def bench(
     from ..bench.measuring import Wishes, measured, swept
     from ..bench.showing import shown
     from ..terminal import show_notes
+    from ._fetched import gguf_files
 
     show_notes(quiet=True)
     drafts = draft is not None and (modes is None or "dflash" in modes)
@@ -280,6 +285,8 @@ def bench(
     if show is not None:
         good = shown(show, output, plot)
     else:
+        if target is not None:
+            target, draft = gguf_files(target, draft, quiet=quiet)
         wishes = Wishes(
             target=target,
             draft=draft,

@@ -7,13 +7,26 @@ from typing import Annotated
 
 import typer
 
+from ._fetched import complete_model, fetching
+
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A drafter's GGUF.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A drafter's GGUF, or user/repo[:QUANT].",
+            show_default=False,
+            autocompletion=complete_model,
+        ),
+    ],
     target: Annotated[
         Path | None,
         typer.Option(
-            "--target", "-m", help="GGUF of a target: do the two fit?", show_default=False
+            "--target",
+            "-m",
+            help="GGUF of a target, or a name likewise: do the two fit?",
+            show_default=False,
+            autocompletion=complete_model,
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -25,9 +38,13 @@ def inspect(
     Example: dflash-gguf inspect Qwen3.5-9B-DFlash-BF16.gguf --target Qwen3.5-9B.gguf
     """
     from ..inspection import inspect_file, render
+    from ..model_names import find_drafter, find_target
     from ..terminal import write
 
-    report = inspect_file(file, target)
+    with fetching() as progress:
+        found = find_drafter(file, progress)
+        target = None if target is None else find_target(target, progress)
+    report = inspect_file(found, target)
     if json:
         import json as encoder
 

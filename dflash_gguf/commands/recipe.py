@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ._fetched import complete_model, fetching
+
 
 def recipe(
     engine: Annotated[str, typer.Option(help="sglang, vllm or llama-server.", show_default=False)],
@@ -15,13 +17,20 @@ def recipe(
         typer.Option(
             "--target",
             "-m",
-            help="The target: a GGUF, a Hugging Face folder or a repository.",
+            help="The target: a GGUF, a Hugging Face folder, a repository, or user/repo:QUANT for a GGUF in one.",
             show_default=False,
+            autocompletion=complete_model,
         ),
     ],
     draft: Annotated[
         Path,
-        typer.Option("--draft", "-md", help="The drafter, likewise.", show_default=False),
+        typer.Option(
+            "--draft",
+            "-md",
+            help="The drafter, likewise.",
+            show_default=False,
+            autocompletion=complete_model,
+        ),
     ],
     concurrency: Annotated[
         int, typer.Option(metavar="N", help="Requests that are answered at once.")
@@ -45,8 +54,10 @@ def recipe(
 
     dflash-gguf recipe --engine sglang -m Qwen3.5-9B.gguf -md Qwen3.5-9B-DFlash-BF16.gguf --concurrency 32 --block 8
     """
-    from ..recipe import make_recipe
+    from ..recipe import make_recipe, named_files
     from ..terminal import write
 
+    with fetching() as progress:
+        target, draft = named_files(engine, target, draft, progress)
     made = make_recipe(engine, target, draft, concurrency=concurrency, block=block, context=context)
     write(made.render())

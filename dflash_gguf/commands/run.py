@@ -157,7 +157,9 @@ def run(
 def _open(target: Path, draft: Path | None, options: Options, quiet: bool) -> Engine:
     from ..loading import load
     from ..terminal import progress_bar
+    from ._fetched import fetched
 
+    target, draft = fetched(target, draft, quiet=quiet)
     with progress_bar("loading", quiet=quiet) as move:
 
         def progress(fraction: float) -> bool:

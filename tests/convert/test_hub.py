@@ -22,8 +22,6 @@ from .made import make_checkpoint, make_config, make_target
 from .regenerate_golden import digest_tensors
 from .test_folder_target import make_folder
 
-pytest.importorskip("huggingface_hub")
-
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
@@ -230,7 +228,8 @@ def test_a_repository_that_is_not_there(hub: Hub, tmp_path: Path) -> None:
     done = run(hub, tmp_path / "work", "lab/Nothing", "--target", "lab/Target")
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
-    assert "lab/Nothing: it cannot be fetched (RepositoryNotFoundError" in done.stderr
+    assert "lab/Nothing: there is neither such a file or folder here nor" in done.stderr
+    assert f"such a repository on {hub.endpoint} (404)" in done.stderr
     assert not list((tmp_path / "work").iterdir())
 
 
