@@ -4,6 +4,7 @@
 #include "huge_pages.h"
 #include "llama_ext.h"
 #include "log.h"
+#include "mapped_pages.h"
 
 #include <stdexcept>
 
@@ -52,8 +53,8 @@ Model::Model(const std::string & path, const ModelParams & params)
         const std::string why = last_errors();
         throw std::runtime_error(why.empty() ? "the load was stopped" : why);
     }
-    if (!params.mmap && !params.no_alloc) {
-        use_huge_pages(get());
+    if (!params.no_alloc && !params.vocab_only) {
+        params.mmap ? drop_copied_pages(get()) : use_huge_pages(get());
     }
 }
 
