@@ -17,12 +17,12 @@ def resident(file: Path) -> tuple[int, int]:
     """Bytes of a file that are mapped into this process, and of them in memory."""
     found = (0, 0)
     regions = re.split(
-        r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.M
+        r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE
     )
     for region in regions:
         if region.partition("\n")[0].endswith(str(file)):
             size, rss = (
-                int(re.findall(rf"^{name}: +(\d+) kB", region, re.M)[0]) * 1024
+                int(re.findall(rf"^{name}: +(\d+) kB", region, re.MULTILINE)[0]) * 1024
                 for name in ("Size", "Rss")
             )
             found = (found[0] + size, found[1] + rss)
