@@ -17,6 +17,7 @@ from .commands.inspect import inspect
 from .commands.quantize import quantize
 from .commands.recipe import recipe
 from .commands.run import run
+from .commands.serve import serve
 from .commands.shape import shape
 from .config import defaults, name_variables
 from .errors import NOT_INSTALLED, DflashError
@@ -33,6 +34,7 @@ app.command()(convert)
 app.command()(quantize)
 app.command()(inspect)
 app.command()(run)
+app.command()(serve)
 app.command()(bench)
 app.command()(devices)
 app.command()(shape)

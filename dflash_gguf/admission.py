@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .errors import DflashError, ResourceError, UsageError
+from .errors import ContextError, DflashError, ResourceError, UsageError
 from .gbnf import grammar_text
 from .params import AUTO
 from .sampling import Sampling
@@ -106,7 +106,7 @@ def _check_room(parts: Parts, tokens: list[int], in_progress: int) -> None:
             f"the prompt has {len(tokens)} tokens, the context holds {n_ctx} and one must be left "
             "for the answer; raise the context (-c) or shorten the prompt"
         )
-        raise ResourceError(text)
+        raise ContextError(text)
     if in_progress >= parts.sequences:
         text = (
             f"{in_progress} answers are in progress and no more fit; wait for one to end, or "

@@ -42,3 +42,7 @@ class ResourceError(DflashError):
     """Not enough memory, context, disk or devices for what was asked; exit code 4."""
 
     exit_code = 4
+
+
+class ContextError(ResourceError):
+    """A prompt is too long for the context; exit code 4."""
