@@ -27,7 +27,7 @@ FILES = {
     "config.json": "draft/config.json",
 }
 NAMED = {"dflash_gguf": dflash_gguf, "engine": dflash_gguf.Engine, "stats": dflash_gguf.Stats}
-OTHERS = {"--port", "--spec-type"}  # of mainline's tools
+OTHERS = {"--spec-type"}  # of mainline's tools
 
 
 def blocks(language: str) -> list[str]:
