@@ -118,7 +118,13 @@ class Worker:
         If the function raises, the request is cancelled. Errors as of `submit`.
         """
         chosen = combined(params, keywords)
-        ticket = Ticket(self, lambda engine: engine.start(prompt, chosen), to)
+        return self.enqueue(to, lambda engine: engine.start(prompt, chosen))
+
+    def enqueue(
+        self, to: Callable[[Item], None] | None, begin: Callable[[Engine], Sequence]
+    ) -> Ticket:
+        """Do as `deliver` with a request that a function starts, in the worker's thread, when its turn comes."""
+        ticket = Ticket(self, begin, to)
         self._queue(lambda rounds, _engine: rounds.waiting.append(ticket))
         return ticket
 

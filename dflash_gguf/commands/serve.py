@@ -109,10 +109,11 @@ def serve(
     from ..loading import load
     from ..options import Options
     from ..terminal import say, show_notes
+    from ._fetched import fetched
 
     _values.check(max_tokens=-1, context=context)
     width = _values.width(block)
-    drafter = None if no_draft else draft
+    target, drafter = fetched(target, None if no_draft else draft, quiet=quiet)
     show_notes(quiet=quiet, verbose=verbose > 0)
     limits = _limits.Limits(
         memory_limit,

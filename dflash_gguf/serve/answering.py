@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,9 @@ from .requests import Asked
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..sequence import Sequence
     from ..worker import Item, Ticket
     from .service import Service
-
-MakeShape = Callable[["Engine", "Any"], Shape]
 
 
 class Answering:
@@ -35,7 +33,6 @@ class Answering:
     Args:
         service: whose engine answers.
         asked: the request.
-        make_shape: makes a choice's shape, in the engine's thread, of the engine and the choice's prompt.
 
     Attributes:
         error: why there is no whole answer; None so far.
@@ -45,7 +42,7 @@ class Answering:
     Raises ServeError if there is no place (429), the models are not loaded or the server ends (503).
     """
 
-    def __init__(self, service: Service, asked: Asked, make_shape: MakeShape) -> None:
+    def __init__(self, service: Service, asked: Asked) -> None:
         self.error: errors.ServeError | None = None
         self.done = False
         self._service = service
@@ -62,17 +59,14 @@ class Answering:
         self._stats: list[Stats | None] = [None] * count
         self._whole: list[dict[str, Any] | None] = [None] * count
         self._lines: Lines | None = None
+        self._shapes: dict[int, Shape] = {}  # the engine's thread's own
         self._tickets: list[Ticket] = []
         self._known = threading.Lock()  # held until the tickets are there for the engine's thread
         service.answering.add(self)
         with self._known:
-            # done before the requests, which are behind them in the worker's inbox
-            self._shapes = [
-                worker.call(partial(_shaped, make_shape, choice.prompt)) for choice in asked.choices
-            ]
-            for index, choice in enumerate(asked.choices):
-                hear = partial(self._hear, index)
-                self._tickets.append(worker.deliver(hear, choice.prompt, choice.params))
+            for index in range(count):
+                hear, begin = partial(self._hear, index), partial(self._begin, index)
+                self._tickets.append(worker.enqueue(hear, begin))
 
     @property
     def begun(self) -> int:
@@ -132,6 +126,13 @@ class Answering:
             for ticket in self._tickets:
                 ticket.cancel()
 
+    def _begin(self, index: int, engine: Engine) -> Sequence:
+        """Start a choice, in the engine's thread; raises as Call.asked and Engine.start do."""
+        choice = self._asked.choices[index]
+        asked = choice.call.asked(engine, choice.prompt)
+        self._shapes[index] = asked.shape
+        return engine.start(asked.prompt, asked.params)
+
     def _hear(self, index: int, item: Item) -> None:
         """Take what the engine brings of a choice; in its thread."""
         with self._known:
@@ -143,7 +144,10 @@ class Answering:
         try:
             if item.finish_reason == "error":  # which follows
                 return
-            shape, made = self._shapes[index].result(), None
+            shape, made = self._shapes.get(index), None
+            if shape is None:  # it has not begun
+                post.put(partial(self._ended, index, None, item))
+                return
             if self._asked.stream and item.finish_reason != "cancelled":
                 pieces = shape.pieces(item)
                 post.put(partial(self._add, index, shape, pieces, self._so_far(ticket, item)))
@@ -254,7 +258,3 @@ class Answering:
         if self._asked.meta_info:
             figures["meta_info"] = answers.meta_info(stats, finish_reason)
         return figures
-
-
-def _shaped(make_shape: MakeShape, prompt: Any, engine: Engine) -> Shape:
-    return make_shape(engine, prompt)

@@ -16,12 +16,11 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from .. import __version__
 from ..errors import DflashError
 from . import errors, replies, requests
-from .answering import Answering, MakeShape
+from .answering import Answering
 from .errors import ServeError
 from .guard import Guard, Keys
 from .responses import Response, Streamed, Whole
 from .schema import ChatRequest, DetokenizeRequest, TemplateRequest, TextRequest, TokenizeRequest
-from .shapes import chat_shape, text_shape
 from .tokens import apply_template, detokenize, tokenize
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ def make_app(service: Service, keys: Keys, *, loopback: bool) -> ASGIApp:
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    def answer(asked: Asked, make_shape: MakeShape) -> Response:
-        answering = Answering(service, asked, make_shape)
+    def answer(asked: Asked) -> Response:
+        answering = Answering(service, asked)
         return (Streamed if asked.stream else Whole)(service, answering)
 
     @app.post("/chat/completions", include_in_schema=False, response_model=None)
@@ -77,15 +76,13 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     async def chat_completions(body: ChatRequest) -> Response:
         """Answer a conversation."""
         service.worker()
-        asked = requests.chat(body, service.rules)
-        return answer(asked, chat_shape(asked))
+        return answer(requests.chat(body, service.rules))
 
     @app.post("/v1/completions", responses=replies.streamed(replies.TextReply), response_model=None)
     async def completions(body: TextRequest) -> Response:
         """Continue a text, taken as it is, special tokens included."""
         service.worker()
-        asked = requests.text(body, service.rules)
-        return answer(asked, text_shape(asked))
+        return answer(requests.text(body, service.rules))
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:

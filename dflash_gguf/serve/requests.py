@@ -49,10 +49,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer that is wanted."""
+    """One answer that is wanted; `call` takes the engine's thread from the prompt to the shape of its answer."""
 
     prompt: Prompt
-    params: Params
+    call: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,10 @@ class Asked:
     """A request, understood.
 
     Attributes:
-        call: as the shapes of openai_shape.py take it.
         choices: the answers, of each prompt `each` in a row.
         stream, include_usage, meta_info, timings_per_token: what else was asked for.
     """
 
-    call: Call
     choices: tuple[Choice, ...]
     each: int
     stream: bool
@@ -91,11 +89,11 @@ def chat(body: ChatRequest, rules: Rules) -> Asked:
     }
     settings |= {
         name: value
-        for name in ("tools", "tool_choice")
+        for name in ("tools", "tool_choice", "parallel_tool_calls", "reasoning_format")
         if (value := getattr(body, name)) is not None
     }
     call = Call.chat(settings)
-    return _asked(body, call, [messages(body.messages)], rules)
+    return _asked(body, call, [given(body.messages)], rules)
 
 
 def text(body: TextRequest, rules: Rules) -> Asked:
@@ -111,36 +109,19 @@ def text(body: TextRequest, rules: Rules) -> Asked:
     return _asked(body, call, prompt if several else [prompt], rules)
 
 
-def messages(given: list[Message]) -> list[dict[str, Any]]:
-    """Return messages as chat templates take them: content as text, no developers.
-
-    Raises ServeError for content that is no text.
-    """
-    return [_message(index, message) for index, message in enumerate(given)]
+def given(messages: list[Message]) -> list[dict[str, Any]]:
+    """Return messages as they were given, null left out."""
+    return [message.model_dump(exclude_none=True) for message in messages]
 
 
 def template_arguments(
-    given: Mapping[str, Any] | None, effort: str | None, rules: Rules
+    named: Mapping[str, Any] | None, effort: str | None, rules: Rules
 ) -> dict[str, Any]:
     """Return the arguments of the chat template."""
     asked: dict[str, Any] = {} if effort is None else {"reasoning_effort": effort}
     if effort == "none":
         asked = {"enable_thinking": False}
-    return {**rules.template, **asked, **(given or {})}
-
-
-def _message(index: int, message: Message) -> dict[str, Any]:
-    made = message.model_dump(exclude_none=True)
-    made["role"] = "system" if message.role == "developer" else message.role
-    if isinstance(message.content, list):
-        for part in message.content:
-            if part.type not in {"text", "input_text"} or part.text is None:
-                problem = (
-                    f"messages[{index}] has content of type {part.type!r}; expected text parts"
-                )
-                raise ServeError(400, problem, code="unsupported", param="messages")
-        made["content"] = "".join(part.text or "" for part in message.content)
-    return {"content": "", **made}
+    return {**rules.template, **asked, **(named or {})}
 
 
 def _settings(body: Settings, limit: int | None, rules: Rules) -> dict[str, Any]:
@@ -186,9 +167,8 @@ def _asked(body: Settings, call: Call, prompts: list[Any], rules: Rules) -> Aske
         raise ServeError(400, problem, code="invalid_value", param="n")
     options = body.stream_options
     return Asked(
-        call=call,
         choices=tuple(
-            Choice(prompt, _params(body, call.params, index))
+            Choice(prompt, replace(call, params=_params(body, call.params, index)))
             for prompt in prompts
             for index in range(each)
         ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..openai_messages import for_template
 from ..text import whole_characters
-from .requests import Rules, messages, template_arguments
+from .requests import Rules, given, template_arguments
 from .schema import DetokenizeRequest, TemplateRequest, TokenizeRequest
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def apply_template(engine: Engine, body: TemplateRequest, rules: Rules) -> dict[
     arguments = template_arguments(body.chat_template_kwargs, body.reasoning_effort, rules)
     if body.tools is not None:
         arguments["tools"] = body.tools
-    return {"prompt": engine.render(messages(body.messages), arguments)}
+    return {"prompt": engine.render(for_template(given(body.messages)), arguments)}
 
 
 def _piece(engine: Engine, token: int) -> str | list[int]:
