@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -25,13 +26,15 @@ PORT = "{port}"
 _PATHS = ("health", "v1/models")  # not every server has the first
 _GRACE = 10.0  # seconds between asking it to end and ending it
 _TAIL = 1500  # bytes of its log in an error
+# ends a process group once the pipe to us is closed: by `close`, when all have ended, or as we were killed
+_WATCH = "import os, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), 9)"
 
 
 class PeerProcess:
     """A server in a process group of its own, ready to be asked.
 
     It is ended by `close`, at the end of a `with`, and whenever this interpreter ends, Ctrl-C and SIGTERM (as the
-    command line handles it) included.
+    command line handles it) included; a process beside it sees to that where this one is killed.
 
     Args:
         command: as in a shell, without its other powers; `{port}` in it becomes a free port of 127.0.0.1.
@@ -63,6 +66,7 @@ class PeerProcess:
         # Ctrl-C between its start and the note that it is to be ended would leave it
         with Whole():
             self._process = self._start()
+            self._watch = self._watched()
             atexit.register(self.close)
         try:
             self._await(wait)
@@ -83,6 +87,15 @@ class PeerProcess:
             self._log.close()
             text = f"{self.command[0]}: {error.strerror or error}; is the program there?"
             raise UsageError(text) from None
+
+    def _watched(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _WATCH, str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +134,7 @@ class PeerProcess:
             # children that outlived it, or all; an interruption of the wait does not spare them
             self._signal(signal.SIGKILL)
             self._process.wait()
+            self._watch.communicate()
             self._log.close()
 
     def _await(self, wait: float) -> None:

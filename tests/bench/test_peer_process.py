@@ -101,9 +101,9 @@ def test_ended_before_it_was_ready() -> None:
         PeerProcess(f'{sys.executable} -c "{program}" {{port}}')
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted(tmp_path: Path, number: signal.Signals) -> None:
-    """Ctrl-C, and SIGTERM where it ends Python in order, as the command line has it."""
+    """Ctrl-C, SIGTERM where it ends Python in order, as the command line has it, and what no program sees."""
     program = (
         "import signal, sys, time\n"
         "from dflash_gguf.bench.peer_process import PeerProcess\n"
