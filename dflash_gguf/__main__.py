@@ -14,6 +14,7 @@ from .commands.bench import bench
 from .commands.convert import convert
 from .commands.devices import devices
 from .commands.inspect import inspect
+from .commands.models import models
 from .commands.quantize import quantize
 from .commands.recipe import recipe
 from .commands.run import run
@@ -36,6 +37,7 @@ app.command()(inspect)
 app.command()(run)
 app.command()(serve)
 app.command()(bench)
+app.command()(models)
 app.command()(devices)
 app.command()(shape)
 app.command()(recipe)

@@ -13,6 +13,7 @@ from types import ModuleType
 from .errors import NOT_INSTALLED, DflashError
 
 LLAMA_CPP_PYTHON = "0.3.36"
+LLAMA_CPP = "0c1e57098"  # the revision that it is made from
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ._native import LLAMA_CPP_PYTHON, core
 from .errors import ResourceError
+from .memory import available
 
 _COPIED = 256 * 2**20  # bytes of a file
 
@@ -32,10 +33,37 @@ class Device:
 
 def devices() -> list[Device]:
     """List the devices that this build of llama.cpp can use."""
-    return [
-        Device(d.name, d.description, d.backend, d.kind, d.remote, d.memory_free, d.memory_total)
-        for d in core().devices()
-    ]
+    found = []
+    for d in core().devices():
+        free = d.memory_free
+        if d.kind == "cpu":  # of which llama.cpp says that all is free
+            free = min(available() or free, free)
+        found.append(
+            Device(d.name, d.description, d.backend, d.kind, d.remote, free, d.memory_total)
+        )
+    return found
+
+
+def build_features() -> dict[str, dict[str, str]]:
+    """Return what llama.cpp was compiled with, by backend: {"CPU": {"AVX2": "1", ...}}."""
+    features: dict[str, dict[str, str]] = {}
+    backend = ""
+    for part in str(core().system_info()).split("|"):
+        head, colon, rest = part.rpartition(" : ")
+        backend = head.strip() if colon else backend
+        name, equals, value = (rest if colon else part).partition("=")
+        if equals:
+            features.setdefault(backend, {})[name.strip()] = value.strip()
+    return features
+
+
+def features_line(features: dict[str, str]) -> str:
+    """Return one backend's features in words, those that are off left out."""
+    return " ".join(
+        name if value == "1" else f"{name}={value}"
+        for name, value in features.items()
+        if value != "0"
+    )
 
 
 def check_devices(asked: dict[str, tuple[str, ...]]) -> None:
@@ -65,10 +93,10 @@ def gpu_layers(asked: int | None) -> int:
 
     Raises ResourceError, with the line that rebuilds, if layers are asked for and there is no GPU backend.
     """
-    available = bool(core().supports_gpu_offload())
+    offload = bool(core().supports_gpu_offload())
     if asked is None:
-        return -1 if available else 0
-    if asked != 0 and not available:
+        return -1 if offload else 0
+    if asked != 0 and not offload:
         text = (
             f"{'all' if asked < 0 else asked} layers are to go to the GPU (-ngl, -ngld), but this llama.cpp "
             f"was built without a GPU backend; rebuild it: {REBUILD}"

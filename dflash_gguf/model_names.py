@@ -106,7 +106,7 @@ def cached_names() -> list[str]:
             held = files(snapshot)
             choices = models(held)
             found.update({f"{repository}:{choice.label}": None for choice in choices})
-            if not choices and is_drafter_name(repository) and _is_whole_checkpoint(snapshot, held):
+            if not choices and is_drafter_name(repository) and is_whole_checkpoint(snapshot, held):
                 found[repository] = None
     return list(found)
 
@@ -123,7 +123,7 @@ def _cached(name: ModelName) -> Path | None:
         held = files(snapshot)
         choices = name.suitable(held)
         if not choices and name.drafter and name.asked is None:
-            if _is_whole_checkpoint(snapshot, held):
+            if is_whole_checkpoint(snapshot, held):
                 return snapshot
         elif found := _matching(name, choices):
             if len(found) > 1:
@@ -157,7 +157,7 @@ def _matching(name: ModelName, choices: Sequence[GgufChoice]) -> list[GgufChoice
     return preferred(choices, name.order)
 
 
-def _is_whole_checkpoint(snapshot: Path, held: Sequence[str]) -> bool:
+def is_whole_checkpoint(snapshot: Path, held: Sequence[str]) -> bool:
     """Whether a snapshot has a config and all shards that its index names."""
     if "config.json" not in held:
         return False

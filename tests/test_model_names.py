@@ -21,6 +21,7 @@ from dflash_gguf.model_names import find_drafter, find_target, read_name
 
 from .convert.hub_server import COMMIT, TOKEN, Hub
 from .support.command import Terminal, command
+from .support.hub_cache import put_in_cache
 from .support.random_pairs import Pair, make_target
 
 REPOSITORY = "lab/Small-GGUF"
@@ -70,16 +71,8 @@ def serve(hub: Hub, name: str, source: Path) -> Path:
 
 
 def cached(hub: Hub, repository: str, *names: str) -> Path:
-    """Put files of a served repository into the cache as huggingface_hub does; returns the snapshot."""
-    folder = hub_cache.repository_folder(repository)
-    assert folder is not None
-    (folder / "refs").mkdir(parents=True, exist_ok=True)
-    (folder / "refs" / "main").write_text(COMMIT)
-    snapshot = folder / "snapshots" / COMMIT
-    for name in names:
-        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
-        (snapshot / name).symlink_to(hub.root / repository / name)
-    return snapshot
+    """Put files of a served repository into the cache; returns the snapshot."""
+    return put_in_cache(repository, {name: hub.root / repository / name for name in names})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dflash_gguf import __version__, hardware
+from dflash_gguf._native import LLAMA_CPP, LLAMA_CPP_PYTHON
 from dflash_gguf.gguf_file import GgufFile
 from dflash_gguf.pair import check_pair
 
@@ -86,16 +87,48 @@ def test_devices_lists_what_is_compiled_in() -> None:
     assert result.returncode == 0
     found = hardware.devices()
     assert found
-    assert result.stdout.splitlines()[0] == "backends compiled into llama.cpp: " + ", ".join(
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"llama.cpp {LLAMA_CPP} (llama-cpp-python {LLAMA_CPP_PYTHON})"
+    assert lines[1] == "backends compiled into llama.cpp: " + ", ".join(
         dict.fromkeys(device.backend for device in found)
     )
-    for device, line in zip(found, result.stdout.splitlines()[1:], strict=True):
+    features = hardware.build_features()
+    assert {device.backend for device in found} >= set(features) >= {"CPU"}
+    for backend, line in zip(features, lines[2:], strict=False):
+        assert line == f"{backend} features: {hardware.features_line(features[backend])}"
+    for device, line in zip(found, lines[2 + len(features) :], strict=True):
         assert line.startswith(f"{device.name}\t{device.kind}\t{device.description}\t")
     if hardware.core().supports_gpu_offload():
         assert result.stderr == ""
     else:
         assert "CMAKE_ARGS" in result.stderr
         assert "--no-cache-dir --force-reinstall llama-cpp-python==" in result.stderr
+
+
+def test_devices_as_json() -> None:
+    result = command("devices", "--json")
+    assert result.returncode == 0
+    document = json.loads(result.stdout)
+    assert document["llama_cpp"] == LLAMA_CPP
+    assert document["features"] == hardware.build_features()
+    assert [device["name"] for device in document["devices"]] == [
+        device.name for device in hardware.devices()
+    ]
+    assert document["gpu_offload"] == hardware.core().supports_gpu_offload()
+
+
+def test_features_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Core:
+        def system_info(self) -> str:
+            return "CUDA : ARCHS = 900 | USE_GRAPHS = 1 | CPU : AVX2 = 1 | AMX = 0 | SVE_CNT = 2 | "
+
+    monkeypatch.setattr(hardware, "core", Core)
+    found = hardware.build_features()
+    assert found == {
+        "CUDA": {"ARCHS": "900", "USE_GRAPHS": "1"},
+        "CPU": {"AVX2": "1", "AMX": "0", "SVE_CNT": "2"},
+    }
+    assert hardware.features_line(found["CPU"]) == "AVX2 SVE_CNT=2"
 
 
 @pytest.fixture

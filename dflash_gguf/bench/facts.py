@@ -17,13 +17,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from .. import __version__, hardware
-from .._native import LLAMA_CPP_PYTHON, core
+from .._native import LLAMA_CPP, LLAMA_CPP_PYTHON, core
 from ..gguf_file import GgufFile
 
 Fact = str | int | float | bool
 
-# what llama-cpp-python 0.3.36 is made from
-_LLAMA_CPP = "0c1e57098"
 # what measurements themselves change in our source is no change of what they measure
 _RESULTS = (":(exclude)BENCHMARKS.md", ":(exclude)benchmarks/runs")
 
@@ -115,7 +113,7 @@ def versions() -> dict[str, Fact]:
     return {
         "version": __version__,
         "revision": revision(),
-        "llama.cpp": f"{_LLAMA_CPP} (llama-cpp-python {LLAMA_CPP_PYTHON})",
+        "llama.cpp": f"{LLAMA_CPP} (llama-cpp-python {LLAMA_CPP_PYTHON})",
         "llama.cpp.build": str(core().system_info()).strip(),
         "python": platform.python_version(),
     }
