@@ -19,6 +19,7 @@ from . import errors, replies, requests
 from .answering import Answering
 from .errors import ServeError
 from .guard import Guard, Keys
+from .pages import page_routes
 from .responses import Response, Streamed, Whole
 from .schema import ChatRequest, DetokenizeRequest, TemplateRequest, TextRequest, TokenizeRequest
 from .tokens import apply_template, detokenize, tokenize
@@ -61,6 +62,7 @@ def make_app(service: Service, keys: Keys, *, loopback: bool) -> ASGIApp:
     _add_answers(app, service)
     _add_tokens(app, service)
     _add_facts(app, service)
+    app.router.routes.extend(page_routes())
     return Guard(app, service, keys, loopback=loopback)
 
 
