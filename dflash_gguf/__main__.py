@@ -10,6 +10,8 @@ from typing import NoReturn
 import typer
 
 from . import __version__
+from .commands._help import Helped, HelpedGroup
+from .commands._translated import Translated
 from .commands.bench import bench
 from .commands.convert import convert
 from .commands.devices import devices
@@ -25,22 +27,23 @@ from .errors import NOT_INSTALLED, DflashError
 from .terminal import drop_stdout
 
 app = typer.Typer(
+    cls=HelpedGroup,
     name="dflash-gguf",
     help="DFlash speculative decoding for GGUF models: the same text as the target alone, faster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(convert)
-app.command()(quantize)
-app.command()(inspect)
-app.command()(run)
-app.command()(serve)
-app.command()(bench)
-app.command()(models)
-app.command()(devices)
-app.command()(shape)
-app.command()(recipe)
+app.command(cls=Helped)(convert)
+app.command(cls=Helped)(quantize)
+app.command(cls=Helped)(inspect)
+app.command(cls=Translated)(run)
+app.command(cls=Translated)(serve)
+app.command(cls=Helped)(bench)
+app.command(cls=Helped)(models)
+app.command(cls=Helped)(devices)
+app.command(cls=Helped)(shape)
+app.command(cls=Helped)(recipe)
 
 
 def _version(wanted: bool) -> None:

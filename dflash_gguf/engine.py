@@ -20,9 +20,11 @@ from .notices import Notices
 from .params import Keywords, Params, combined
 from .parts import Parts
 from .prompt import Prompt, ReadPrompt
+from .sampling import Sampling
 from .sequence import Chunk, Sequence, TokenLogprobs, Unread
 from .signals import Work
 from .stats import Stats, finish_reason
+from .suggested import Suggested, read_suggested
 from .template import Message
 
 if TYPE_CHECKING:
@@ -67,6 +69,19 @@ class Engine:
         """The target's name, as its file tells it."""
         model = self._open().model
         return model.meta("general.name") or model.arch
+
+    @property
+    def suggested(self) -> Suggested:
+        """Sampling that the target's file suggests; nothing of it is used unless it is asked for."""
+        return read_suggested(self._open().model.meta)
+
+    def suggested_sampling(self, **fields: Any) -> Sampling:
+        """Return the sampling that the target's file suggests, with these fields of Sampling changed.
+
+        What the file does not say is as in Sampling(): a file that says nothing suggests greedy decoding. Raises
+        UsageError as Sampling does.
+        """
+        return Sampling(**{**self.suggested.values, **fields})
 
     @property
     def has_chat_template(self) -> bool:

@@ -30,6 +30,22 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
+def choose_colors(on: bool | None) -> None:
+    """Turn colours and styles on or off for this process and what it starts; None: as the environment has it."""
+    if on is None:
+        return
+    wanted, other = ("FORCE_COLOR", "NO_COLOR") if on else ("NO_COLOR", "FORCE_COLOR")
+    os.environ.pop(other, None)
+    os.environ[wanted] = "1"
+
+
+def plain_terminal() -> bool:
+    """Whether escape sequences are unwanted: NO_COLOR, or TERM=dumb unless FORCE_COLOR is set."""
+    if os.environ.get("NO_COLOR"):
+        return True
+    return os.environ.get("TERM") == "dumb" and not os.environ.get("FORCE_COLOR")
+
+
 def drop_stdout() -> None:
     """Throw away what stdout still holds, as its reader has gone: Python would complain once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

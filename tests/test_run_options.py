@@ -81,6 +81,10 @@ def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Param
         (["-fa", "on"], "flash_attn", True),
         (["-fa", "off"], "flash_attn", False),
         (["-fa", "auto"], "flash_attn", None),
+        (["-fa", "1"], "flash_attn", True),
+        (["-fa", "Enabled"], "flash_attn", True),
+        (["-fa"], "flash_attn", True),
+        (["-cram", 16], "prefix_memory", 16 * 2**20),
         (["-b", 99], "batch", 99),
         (["-ub", 66], "ubatch", 66),
         (["--draft-batch", 77], "draft_batch", 77),
@@ -107,6 +111,13 @@ def test_options_of_the_engine(
     assert getattr(options, field) == value
     plain = getattr(meant()[0], field)
     assert (plain == value) == (words in ([], ["-c", 0]) or str(words[-1]) in {"-1", "0", "auto"})
+
+
+def test_one_answer_keeps_nothing_for_later_ones(
+    meant: Callable[..., tuple[Options, Params]],
+) -> None:
+    assert meant()[0].prefix_memory == 0
+    assert meant("--cache-ram", -1)[0].prefix_memory == 2**62
 
 
 @pytest.mark.parametrize(
@@ -140,6 +151,20 @@ def test_options_of_sampling(
         (["-n", 9], "max_tokens", 9),
         (["--think"], "template", {"enable_thinking": True}),
         (["--no-think"], "template", {"enable_thinking": False}),
+        (["--reasoning", "off"], "template", {"enable_thinking": False}),
+        (["-rea", "on"], "template", {"enable_thinking": True}),
+        (
+            [
+                "--chat-template-kwargs",
+                '{"a": 1, "b": 2}',
+                "--chat-template-kwargs",
+                '{"b": 3}',
+                "--no-think",
+            ],
+            "template",
+            {"a": 1, "b": 3, "enable_thinking": False},
+        ),
+        (["-e", "--stop", r"\n\x41\q"], "stop", ("\nA\\q",)),
         (["--grammar", "root ::= [a]"], "grammar", "root ::= [a]"),
         (["-j", "{}"], "json_schema", "{}"),
         (["--stop", "a", "--stop", "b"], "stop", ("a", "b")),
@@ -206,6 +231,21 @@ def test_all_of_them_together_give_the_engines_own_text(pair: Pair) -> None:
         (["-ctk", "q3_0"], "kv_type is ('q3_0', 'f16'); expected one of f32"),
         (["-ctvd", "q8_0", "-fa", "off"], "which need flash attention (-fa on or auto)"),
         (["-fa", "maybe"], "-fa maybe: expected on, off or auto"),
+        (["-cram", -2], "--cache-ram -2: expected a number of MiB"),
+        (["--color", "blue"], "--color blue: expected on, off or auto"),
+        (["--reasoning", "deep"], "--reasoning deep: expected on, off or auto"),
+        (
+            ["--reasoning", "off", "--think"],
+            "--think and --reasoning are given; expected one of them",
+        ),
+        (["--chat-template-kwargs", "[1]"], "--chat-template-kwargs [1]: expected a JSON object"),
+        (
+            ["--chat-template-kwargs", '{"enable_thinking": true}', "--no-think"],
+            "sets enable_thinking to true, and thinking is turned off",
+        ),
+        (["-sysf", "/nowhere"], "--system-prompt-file /nowhere: No such file"),
+        (["-sysf", "x", "-sys", "y"], "--system and --system-prompt-file are given"),
+        (["-jf", "x", "--grammar", "y"], "--grammar and --json-schema-file are given"),
         (["-b", 0], "batch is 0; expected a whole number from 1"),
         (["-ub", 0], "ubatch is 0; expected a whole number from 1"),
         (["--draft-batch", 4], "draft_batch is 4; expected at least 8 for 1 sequences"),
@@ -235,7 +275,7 @@ def test_a_memory_limit_is_kept_and_what_gave_way_is_said(tiny: Tiny) -> None:
     """Kept prefixes first, then blocks, then snapshots; the text does not change."""
     draft = tiny.draft("f32")
     words = ["run", "-m", tiny.target_f32, "-md", draft, "-p", "17 + 25 =", "-n", 40, "-c", 512]
-    words += ["-t", 1, "--block", 16]
+    words += ["-t", 1, "--block", 16, "--cache-ram", 512]
     free = command(*words, "-v", plan=True)
     assert free.returncode == 0
     assert "kept prefixes 512.0 MiB" in free.stderr
@@ -289,7 +329,8 @@ def test_a_limit_that_cannot_be_met_names_a_context_that_can(dense: Pair) -> Non
 def test_devices_are_not_split_between(dense: Pair, option: str) -> None:  # L7, B8
     done = command("run", "-m", dense.target, "-p", "hi", option, "1,1")
     assert done.returncode == 2
-    assert f"No such option: {option}" in done.stderr
+    assert done.stderr.startswith(f"dflash-gguf: {option} is not an option here: ")
+    assert "with -dev" in done.stderr
 
 
 def test_a_drafter_on_a_named_device_works(dense: Pair) -> None:  # L7

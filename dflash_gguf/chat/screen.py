@@ -5,13 +5,12 @@ Off a terminal there is only the answer. NO_COLOR and TERM=dumb leave escape seq
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..terminal import write
+from ..terminal import plain_terminal, write
 from ..thinking import Said
 from .status_line import StatusLine
 
@@ -20,11 +19,6 @@ _DIM, _TINT, _PLAIN = "\x1b[2m", "\x1b[36m", "\x1b[0m"
 _VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
 _VISIBLE |= dict.fromkeys(range(0x7F, 0xA0), "\u2421")
 _EVERY = 0.12  # seconds between two looks of the figures
-
-
-def plain_terminal() -> bool:
-    """Whether escape sequences are unwanted."""
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 class Screen:

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from . import _values
+from ._panels import DRAFTING, MEMORY, PLACES
+
 KINDS = "f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1"
 
 MemoryLimit = Annotated[
@@ -15,6 +18,7 @@ MemoryLimit = Annotated[
         "--memory-limit",
         help="Most memory to take, such as 8G, 500M or a number of MiB.",
         show_default="what is free",
+        rich_help_panel=MEMORY,
     ),
 ]
 DraftContext = Annotated[
@@ -23,20 +27,34 @@ DraftContext = Annotated[
         "--ctx-size-draft",
         "-cd",
         help="Draft context in tokens; 0: as the target's. Of longer texts the newest rows are kept.",
+        rich_help_panel=DRAFTING,
     ),
 ]
 DraftWindow = Annotated[
     int,
     typer.Option(
-        "--draft-window", help="Newest context rows that the draft is given and keeps; 0: all."
+        "--draft-window",
+        help="Newest context rows that the draft is given and keeps; 0: all.",
+        rich_help_panel=DRAFTING,
     ),
 ]
 CacheK = Annotated[
-    str, typer.Option("--cache-type-k", "-ctk", help=f"Keys in the target's cache: {KINDS}.")
+    str,
+    typer.Option(
+        "--cache-type-k",
+        "-ctk",
+        help=f"Keys in the target's cache: {KINDS}.",
+        rich_help_panel=MEMORY,
+    ),
 ]
 CacheV = Annotated[
     str,
-    typer.Option("--cache-type-v", "-ctv", help="Values in it, likewise; quantised ones need -fa."),
+    typer.Option(
+        "--cache-type-v",
+        "-ctv",
+        help="Values in it, likewise; quantised ones need -fa.",
+        rich_help_panel=MEMORY,
+    ),
 ]
 DraftCacheK = Annotated[
     str | None,
@@ -45,6 +63,7 @@ DraftCacheK = Annotated[
         "-ctkd",
         help="Keys in the draft's cache.",
         show_default="as -ctk",
+        rich_help_panel=DRAFTING,
     ),
 ]
 DraftCacheV = Annotated[
@@ -54,10 +73,14 @@ DraftCacheV = Annotated[
         "-ctvd",
         help="Values in the draft's cache.",
         show_default="as -ctv",
+        rich_help_panel=DRAFTING,
     ),
 ]
 FlashAttention = Annotated[
-    str, typer.Option("--flash-attn", "-fa", help="Flash attention: on, off or auto.")
+    str,
+    typer.Option(
+        "--flash-attn", "-fa", help="Flash attention: on, off or auto.", rich_help_panel=MEMORY
+    ),
 ]
 Mmap = Annotated[
     bool | None,
@@ -65,6 +88,18 @@ Mmap = Annotated[
         "--mmap/--no-mmap",
         help="Use weights as pages of the file, not copied into memory.",
         show_default="files over 256 MiB",
+        rich_help_panel=MEMORY,
+    ),
+]
+CacheRam = Annotated[
+    int | None,
+    typer.Option(
+        "--cache-ram",
+        "-cram",
+        metavar="MIB",
+        help="Memory for states that later prompts may begin with; -1: no limit.",
+        show_default="512 in a chat, 0 for one answer",
+        rich_help_panel=MEMORY,
     ),
 ]
 Batch = Annotated[
@@ -74,12 +109,17 @@ Batch = Annotated[
         "-b",
         help="Rows of a decode of the target.",
         show_default="256, or what verifies take",
+        rich_help_panel=MEMORY,
     ),
 ]
 Ubatch = Annotated[
     int | None,
     typer.Option(
-        "--ubatch-size", "-ub", help="Rows that are computed at once.", show_default="as -b"
+        "--ubatch-size",
+        "-ub",
+        help="Rows that are computed at once.",
+        show_default="as -b",
+        rich_help_panel=MEMORY,
     ),
 ]
 DraftBatch = Annotated[
@@ -88,6 +128,7 @@ DraftBatch = Annotated[
         "--draft-batch",
         help="Rows of a decode of the draft.",
         show_default="128, or what blocks take",
+        rich_help_panel=DRAFTING,
     ),
 ]
 BatchThreads = Annotated[
@@ -97,12 +138,17 @@ BatchThreads = Annotated[
         "-tb",
         help="CPU threads for several rows at once: prompts and verifies.",
         show_default="as -t",
+        rich_help_panel=PLACES,
     ),
 ]
 DraftThreads = Annotated[
     int | None,
     typer.Option(
-        "--threads-draft", "-td", help="CPU threads of the drafter.", show_default="as -t"
+        "--threads-draft",
+        "-td",
+        help="CPU threads of the drafter.",
+        show_default="as -t",
+        rich_help_panel=DRAFTING,
     ),
 ]
 
@@ -136,7 +182,7 @@ class Limits:
             "draft_window": _count("--draft-window", self.draft_window),
             "kv_type": kinds,
             "draft_kv_type": drafts,
-            "flash_attn": _flash(self.flash_attn),
+            "flash_attn": _values.switch("-fa", self.flash_attn),
             "mmap": self.mmap,
             "batch": self.batch,
             "ubatch": self.ubatch,
@@ -153,13 +199,3 @@ def _count(option: str, number: int) -> int | None:
         text = f"{option} {number}: expected a number of tokens, or 0"
         raise UsageError(text)
     return number or None
-
-
-def _flash(text: str) -> bool | None:
-    from ..errors import UsageError
-
-    known = {"on": True, "off": False, "auto": None}
-    if text not in known:
-        problem = f"-fa {text}: expected on, off or auto"
-        raise UsageError(problem)
-    return known[text]

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
+
+_SWITCH: dict[bool | None, set[str]] = {
+    True: {"on", "enabled", "true", "1"},
+    False: {"off", "disabled", "false", "0"},
+    None: {"auto", "-1"},
+}
+_THINKING = "enable_thinking"
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
 
 def check(*, max_tokens: int, context: int) -> None:
@@ -61,20 +71,79 @@ def biases(texts: list[str]) -> dict[int, float]:
     return found
 
 
-def grammar(text: str | None, path: Path | None, json_schema: str | None) -> str | None:
-    """Return the GBNF of an answer, from its option or a file, if no schema is given beside it."""
-    given = {"--grammar": text, "--grammar-file": path, "--json-schema": json_schema}
-    options = [name for name, value in given.items() if value is not None]
-    if len(options) > 1:
-        problem = f"{' and '.join(options)} are given; expected one of them"
-        raise UsageError(problem)
-    if path is None:
-        return text
+def text_or_file(given: str | None, **texts: str | Path | None) -> str | None:
+    """Return the text of the option that is `given`, by its parameter's name, if it is one of these."""
+    value = texts.get(given or "")
+    if given is None or value is None:
+        return None
+    return text_of("--" + given.replace("_", "-"), value) if isinstance(value, Path) else value
+
+
+def text_of(option: str, path: Path) -> str:
+    """Return the text of a file that an option names, without the line end behind it."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
-        problem = f"--grammar-file {path}: {error}"
+        problem = f"{option} {path}: {getattr(error, 'strerror', None) or error}; expected a text file in UTF-8"
         raise UsageError(problem) from None
+
+
+def switch(option: str, text: str) -> bool | None:
+    """Return on, off or auto (None), in any of llama.cpp's words for them."""
+    for value, known in _SWITCH.items():
+        if text.lower() in known:
+            return value
+    problem = f"{option} {text}: expected on, off or auto"
+    raise UsageError(problem)
+
+
+def template(texts: list[str], *, thinking: bool | None) -> dict[str, Any]:
+    """Return the chat template's arguments: of JSON objects, the later first, and whether to think."""
+    made: dict[str, Any] = {}
+    for text in texts:
+        try:
+            given = json.loads(text)
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            problem = f"--chat-template-kwargs {text}: expected a JSON object, such as '{{\"key\": true}}'"
+            raise UsageError(problem)
+        made |= given
+    if thinking is None:
+        return made
+    if made.setdefault(_THINKING, thinking) is not thinking:
+        words = json.dumps(made[_THINKING])
+        problem = (
+            f"--chat-template-kwargs sets {_THINKING} to {words}, and thinking is turned "
+            f"{'on' if thinking else 'off'} (--think, --reasoning); expected one of them"
+        )
+        raise UsageError(problem)
+    return made
+
+
+def unescaped(text: str) -> str:
+    r"""Return a text with \n, \r, \t, \xHH, \\ and escaped quotes read, as llama.cpp's -e does; others stay."""
+    return re.sub(
+        r"\\(x[0-9a-fA-F]{2}|[nrt'\"\\])",
+        lambda found: _ESCAPES.get(found[1]) or chr(int(found[1][1:], 16)),
+        text,
+    )
+
+
+def kept_memory(mebibytes: int | None, *, one_answer: bool) -> dict[str, Any]:
+    """Return the field of Options for the memory of states that later prompts may begin with; none for its default.
+
+    One answer has no later prompt, and keeps nothing unless asked.
+    """
+    if mebibytes is None:
+        return {"prefix_memory": 0} if one_answer else {}
+    if mebibytes < -1:
+        problem = (
+            f"--cache-ram {mebibytes}: expected a number of MiB, 0 for none, or -1 for no limit"
+        )
+        raise UsageError(problem)
+    most = 2**62
+    return {"prefix_memory": most if mebibytes == -1 else min(mebibytes * 2**20, most)}
 
 
 def _whole(text: str) -> int | None:

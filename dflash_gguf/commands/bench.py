@@ -263,15 +263,12 @@ def bench(
 
     Ctrl-C shows the tables of what was measured by then. Exit code 1: an arm failed, or its counts do not add up.
 
-    Examples: dflash-gguf bench -m target.gguf -md draft.gguf --workload builtin --block 4,8,16,auto
-
-    dflash-gguf bench -m target.gguf -md draft.gguf --concurrency 1,8,32 --save-dir runs --plot plots
-
-    dflash-gguf bench -m target.gguf -md draft.gguf --block 4,8,16 --concurrency 1,8,32 --peer llama-server
-
-    dflash-gguf bench -m target.gguf -md draft.gguf --peer-cmd "llama-server -m target.gguf --port {port}"
-
-    dflash-gguf bench --show runs/20261130T120000Z -o csv
+    Examples:
+        dflash-gguf bench -m target.gguf -md draft.gguf --workload builtin --block 4,8,16,auto
+        dflash-gguf bench -m target.gguf -md draft.gguf --concurrency 1,8,32 --save-dir runs --plot plots
+        dflash-gguf bench -m target.gguf -md draft.gguf --block 4,8,16 --concurrency 1,8,32 --peer llama-server
+        dflash-gguf bench -m target.gguf -md draft.gguf --peer-cmd "llama-server -m target.gguf --port {port}"
+        dflash-gguf bench --show runs/20261130T120000Z -o csv
     """
     from ..bench.idle import refuse_idle
     from ..bench.measuring import Wishes, measured, swept

@@ -85,7 +85,8 @@ def convert(
 ) -> None:
     """Convert a DFlash drafter's checkpoint to GGUF files that llama.cpp reads.
 
-    Example: dflash-gguf convert model.safetensors --target Qwen3.5-9B.gguf
+    Examples:
+        dflash-gguf convert model.safetensors --target Qwen3.5-9B.gguf
     """
     from ..convert import convert as run
     from ..terminal import progress_bar, say

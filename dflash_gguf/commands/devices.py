@@ -13,6 +13,9 @@ def devices(
     """List the devices that this build of llama.cpp can use, and how to build for a GPU.
 
     Their names are for -dev and -devd.
+
+    Examples:
+        dflash-gguf devices
     """
     from .. import hardware
     from .._native import LLAMA_CPP, LLAMA_CPP_PYTHON, core

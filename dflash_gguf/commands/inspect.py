@@ -35,7 +35,8 @@ def inspect(
 
     Ends with exit code 3 if a target is given and the two do not fit.
 
-    Example: dflash-gguf inspect Qwen3.5-9B-DFlash-BF16.gguf --target Qwen3.5-9B.gguf
+    Examples:
+        dflash-gguf inspect Qwen3.5-9B-DFlash-BF16.gguf --target Qwen3.5-9B.gguf
     """
     from ..inspection import inspect_file, render
     from ..model_names import find_drafter, find_target

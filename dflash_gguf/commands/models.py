@@ -18,7 +18,8 @@ def models(
 
     Looks through the Hugging Face cache and the cache of converted drafters; reads headers only.
 
-    Example: dflash-gguf models --json
+    Examples:
+        dflash-gguf models --json
     """
     from ..local_models import find_local_models
     from ..terminal import write

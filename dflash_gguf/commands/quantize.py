@@ -42,7 +42,8 @@ def quantize(
 ) -> None:
     """Write a drafter's GGUF in another type, with llama-quantize's types and bytes.
 
-    Example: dflash-gguf quantize draft-BF16.gguf draft-Q4_K_M.gguf q4_k_m
+    Examples:
+        dflash-gguf quantize draft-BF16.gguf draft-Q4_K_M.gguf q4_k_m
     """
     from ..convert import quantize as run
     from ..terminal import progress_bar

@@ -50,9 +50,9 @@ def recipe(
 
     What we have not verified is marked so in a comment.
 
-    Examples: dflash-gguf recipe --engine llama-server -m Qwen3.5-9B.gguf -md Qwen3.5-9B-DFlash-Q5_K_M.gguf
-
-    dflash-gguf recipe --engine sglang -m Qwen3.5-9B.gguf -md Qwen3.5-9B-DFlash-BF16.gguf --concurrency 32 --block 8
+    Examples:
+        dflash-gguf recipe --engine llama-server -m Qwen3.5-9B.gguf -md Qwen3.5-9B-DFlash-Q5_K_M.gguf
+        dflash-gguf recipe --engine sglang -m Qwen3.5-9B.gguf -md Qwen3.5-9B-DFlash-BF16.gguf --concurrency 32 --block 8
     """
     from ..recipe import make_recipe, named_files
     from ..terminal import write

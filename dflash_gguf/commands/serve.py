@@ -102,7 +102,8 @@ def serve(
 ) -> None:
     """Answer over HTTP, as OpenAI's API does, until Ctrl-C or SIGTERM.
 
-    Example: dflash-gguf serve --target Qwen3.5-9B.gguf --draft draft.gguf --parallel 8
+    Examples:
+        dflash-gguf serve --target Qwen3.5-9B.gguf --draft draft.gguf --parallel 8
     """
     import asyncio
 

@@ -42,7 +42,8 @@ def shape(
 ) -> None:
     """Write a pair of a real model's shape with random weights: its speed is real, its text is noise.
 
-    Example: dflash-gguf shape Qwen3.5-0.8B --outdir shapes --draft-vocab 32768
+    Examples:
+        dflash-gguf shape Qwen3.5-0.8B --outdir shapes --draft-vocab 32768
     """
     from ..shapes import find_shape, write_shape
     from ..terminal import progress_bar, say
