@@ -27,7 +27,12 @@ TEMPLATES = {
 
 def function(name: str, required: list[str], **properties: Any) -> dict[str, Any]:
     """A tool, declared as OpenAI does."""
-    parameters = {"type": "object", "properties": properties, "required": required}
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
     return {
         "type": "function",
         "function": {"name": name, "description": "d", "parameters": parameters},
