@@ -199,7 +199,7 @@ def ask(engine: Engine, messages: Any = HI, **settings: Any) -> Any:
 @pytest.mark.parametrize("choice", ["required", CHOICE])
 def test_what_is_required_is_called(engine: Engine, choice: Any, thinks: bool) -> None:
     seen = set()
-    for seed in range(8):
+    for seed in range(16):
         found = ask(
             engine,
             seed=seed,
