@@ -41,14 +41,14 @@ class Keys:
     """The keys a client may show. Comparing them takes the same time whatever it shows."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = [_digest(key) for key in keys]
+        self._digests = [_digest(key.encode()) for key in keys]
 
     def __bool__(self) -> bool:
         return bool(self._digests)
 
     def fit(self, shown: str) -> bool:
-        """Whether this is one of them."""
-        digest = _digest(shown)
+        """Whether this, of a header, is one of them."""
+        digest = _digest(shown.encode("latin-1"))  # as headers are read
         found = [hmac.compare_digest(digest, known) for known in self._digests]  # all of them
         return any(found)
 
@@ -138,5 +138,5 @@ def _shown(headers: Mapping[str, str]) -> str:
     return key.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

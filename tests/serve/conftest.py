@@ -6,8 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.command import endless
 from tests.support.random_pairs import Pair
 from tests.support.served import Served, serving
+
+
+@pytest.fixture(scope="session")
+def unending(dense: Pair, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """The dense pair, whose target never ends an answer."""
+    target = endless(dense, tmp_path_factory.mktemp("unending") / "target.gguf")
+    return Pair(target, dense.draft)
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 
@@ -77,9 +78,13 @@ def serving(
     rules: dict[str, Any] | None = None,
     drain: float = 5.0,
     host: str = "127.0.0.1",
+    send_buffer: int | None = None,
     **options: Any,
 ) -> Iterator[Served]:
-    """Serve a pair; greedy, and with a block of 4, unless told otherwise."""
+    """Serve a pair; greedy, and with a block of 4, unless told otherwise.
+
+    `send_buffer`: bytes that the system keeps of what a client has not read.
+    """
     chosen = OPTIONS | options
     settled = {"sampling": GREEDY, "parallel": chosen["sequences"], "model": "made"} | (rules or {})
     launch = Launch(
@@ -95,6 +100,8 @@ def serving(
     came = threading.Event()
     listening = listen(host, 0)
     where = url(listening)
+    if send_buffer is not None:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
 
     def on_ready(service: Service) -> None:
         ready.append(service)
@@ -119,6 +126,48 @@ def serving(
         process.stop()
         thread.join(WAIT)
     assert not thread.is_alive(), "the server never ended"
+
+
+class Client:
+    """A connection of its own, for clients that do not behave. Use as a context manager."""
+
+    def __init__(self, where: str, *, receive_buffer: int | None = None) -> None:
+        host, _, port = where.removeprefix("http://").rpartition(":")
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if receive_buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self._socket.settimeout(WAIT)
+        self._socket.connect((host, int(port)))
+
+    def ask(self, path: str = "/v1/chat/completions", **body: Any) -> None:
+        """Send a request."""
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        self._socket.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+
+    def read(self, most: int = 65536) -> bytes:
+        """Return some of what came; empty at the end."""
+        try:
+            return self._socket.recv(most)
+        except ConnectionError:
+            return b""
+
+    def read_until(self, mark: bytes) -> bytes:
+        """Return all that came up to some bytes, or to the end."""
+        data = b""
+        while mark not in data and (more := self.read()):
+            data += more
+        return data
+
+    def close(self) -> None:
+        """Leave."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def said(text: str) -> list[dict[str, str]]:
