@@ -81,7 +81,8 @@ def load(
         if draft is not None or chosen.draft_devices:
             asked["draft_devices (-devd)"] = chosen.draft_devices
         check_devices(asked)
-        fitted = _fit(target_path, facts, chosen)
+        fitted = plan_pair(target_path, facts, chosen)
+        say(fitted)
         model = _open_model(target_path, chosen.gpu_layers, chosen.devices, chosen.mmap, progress)
     parts = _assemble(model, facts, chosen, fitted)
     parts.origin = Origin(
@@ -105,13 +106,11 @@ def load(
     return engine
 
 
-def _fit(target: Path, draft: Draft | None, options: Options) -> Fitted:
-    """Plan the memory before anything is loaded, and say it."""
+def plan_pair(target: Path, draft: Draft | None, options: Options) -> Fitted:
+    """Return what fits in memory, before anything is loaded. Errors as of `load`."""
     trial = open_trial(target, None if draft is None else draft.path, options)
     unified = draft is not None and draft.layout.unified
-    fitted = fit(trial, options, _block(draft, options), drafts=draft is not None, unified=unified)
-    say(fitted)
-    return fitted
+    return fit(trial, options, _block(draft, options), drafts=draft is not None, unified=unified)
 
 
 def _block(draft: Draft | None, options: Options) -> int:
