@@ -1,6 +1,6 @@
 # make demo: set up and run the main job on the tiny pair. make test: set up and pass the tests.
 # make benchmarks: measure what BENCHMARKS.md shows and write it (only="tiny 9b": these sections; about 55 minutes for all).
-# make sanitize: a short tour of the C++ under sanitizers. make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
+# make browser-test: the web page in Chromium and the clients of other languages. make sanitize: a short tour of the C++ under sanitizers. make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -10,11 +10,11 @@ OUT    := build/demo
 PINS   := tests/constraints.txt
 PROMPT ?= The box of Talu holds 79 pears. The next day Talu breaks 46 pears. After that, Talu gets another 95. Find how many pears Talu has now.
 
-.PHONY: demo test benchmarks sanitize lint format clean
+.PHONY: demo test clients browser-test benchmarks sanitize lint format clean
 .DEFAULT_GOAL := test
 
 # llama.cpp is compiled once, here, and _core is built against that very copy
-$(BIN)/dflash-gguf: pyproject.toml $(wildcard cpp_ext/* dflash_gguf/*.py dflash_gguf/*/*.py convert/*.py)
+$(BIN)/dflash-gguf: pyproject.toml $(wildcard cpp_ext/* dflash_gguf/*.py dflash_gguf/*/*.py dflash_gguf/serve/page/* convert/*.py)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --constraint $(PINS) llama-cpp-python==0.3.36 scikit-build-core pybind11 cmake ninja
@@ -34,6 +34,16 @@ $(BIN)/pytest: $(BIN)/dflash-gguf
 
 test: $(BIN)/pytest
 	$(BIN)/pytest -n 2
+
+# what the tests of the web page and of the npm client need; without it they are skipped, and say so
+clients: tests/clients/node_modules
+tests/clients/node_modules: tests/clients/package-lock.json
+	cd tests/clients && npm ci --no-audit --no-fund
+	touch $@
+
+# these tests, and nothing of what they need may be missing: node of version 20 or newer, npm, Chromium
+browser-test: $(BIN)/pytest clients
+	DFLASH_GGUF_CLIENTS=1 $(BIN)/pytest tests/clients
 
 # mainline's server, from the source that llama-cpp-python packages, unless LLAMA_SERVER names one that is built
 MAINLINE := build/mainline
