@@ -27,6 +27,9 @@ from .config import defaults, name_variables
 from .errors import NOT_INSTALLED, DflashError
 from .terminal import drop_stdout
 
+# a closed terminal's, too, where there is one
+_LEAVE = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 app = typer.Typer(
     cls=HelpedGroup,
     name="dflash-gguf",
@@ -71,9 +74,11 @@ def _options(
 
 
 def main() -> None:
-    """Run a command and exit: 0, or 1 error, 2 usage, 3 model, 4 resources, 130 interrupted, 143 terminated."""
+    """Run a command and exit: 0, or 1 error, 2 usage, 3 model, 4 resources, or 128 + a signal's number."""
     _steady_streams()
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in _LEAVE:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one of them
+            signal.signal(number, _terminate)
     try:
         command = typer.main.get_command(app)
         name_variables(getattr(command, "commands", {}))

@@ -8,10 +8,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from .signals import told_at_once
+from .text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Print a line on stderr."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    """Print a line on stderr, which may quote what others wrote; if that is lost, nobody can be told."""
+    with suppress(OSError):
+        print(visible(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def write(text: str) -> None:
@@ -81,9 +83,13 @@ def show_notes(*, quiet: bool, verbose: bool = False) -> None:
     log.propagate = False
 
 
+class Again(KeyboardInterrupt):
+    """Ctrl-C was pressed again, before the first one has had its effect."""
+
+
 @contextmanager
 def interrupts(at_once: Callable[[], object] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether Ctrl-C was pressed since; pressed again, it raises as usual.
+    """Yield a function that tells whether Ctrl-C was pressed since; pressed again, it raises Again.
 
     `at_once` is called in another thread, since this one may be in a decode.
     """
@@ -91,7 +97,7 @@ def interrupts(at_once: Callable[[], object] = lambda: None) -> Iterator[Callabl
 
     def note(number: int, _frame: object) -> None:
         if pressed:
-            raise KeyboardInterrupt
+            raise Again
         pressed.append(number)
 
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -104,6 +110,37 @@ def interrupts(at_once: Callable[[], object] = lambda: None) -> Iterator[Callabl
             yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def suspensions(*, noted: bool) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-Z was pressed since it was last asked; unless `noted`, it stops at once."""
+    asked: list[int] = []
+
+    def take() -> bool:
+        was, asked[:] = bool(asked), []
+        return was
+
+    here = threading.current_thread() is threading.main_thread()
+    if not noted or not here or signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL:
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGTSTP, lambda number, _frame: asked.append(number))
+    try:
+        yield take
+    finally:
+        signal.signal(signal.SIGTSTP, before)
+        if asked:
+            signal.raise_signal(signal.SIGTSTP)
+
+
+def stop_here() -> None:
+    """Stop the process as Ctrl-Z does; returns when it is continued."""
+    before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    try:
+        signal.raise_signal(signal.SIGTSTP)
+    finally:
+        signal.signal(signal.SIGTSTP, before)
 
 
 @contextmanager

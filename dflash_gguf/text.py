@@ -6,11 +6,18 @@ import codecs
 import re
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_PICTURES = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+_PICTURES |= dict.fromkeys(range(0x7F, 0xA0), "\u2421")
 
 
 def whole_characters(text: str) -> str:
     """Return `text` with lone surrogates, which bytes that are not UTF-8 become, replaced by U+FFFD."""
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def visible(text: str) -> str:
+    """Return `text` with pictures for control characters but line ends and tabs: it shall not steer a terminal."""
+    return text.translate(_PICTURES)
 
 
 class Utf8Stream:

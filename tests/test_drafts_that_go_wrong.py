@@ -10,7 +10,7 @@ import pytest
 
 from dflash_gguf import Params
 from dflash_gguf._native import core
-from dflash_gguf.chat import Screen, answer_once
+from dflash_gguf.chat import Screen, Stop, answer_once
 from dflash_gguf.shifts import Shifts
 
 from .support.random_pairs import VOCAB, Pair
@@ -33,7 +33,7 @@ def test_a_draft_that_fails_in_its_third_round_is_told(  # B6
         assert expected.tokens == text
         made.script(PROMPT + text, [4])
         made.drafter.fail_at(0, 3)
-        answer = answer_once(made.engine, PROMPT, Params(**OPTIONS), Screen()).sequence
+        answer = answer_once(made.engine, PROMPT, Params(**OPTIONS), Screen(), Stop()).sequence
         shown = capsys.readouterr()
         assert answer.tokens == text
         assert answer.finish_reason == "length"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .answering import Answer, answer
+from .answering import Answer, Stop, answer
 from .loop import answer_once, chat, turn, warn_without_template
 from .screen import Screen
 from .state import Chat
@@ -11,6 +11,7 @@ __all__ = [
     "Answer",
     "Chat",
     "Screen",
+    "Stop",
     "answer",
     "answer_once",
     "chat",

@@ -62,10 +62,10 @@ def execute(chat: Chat, line: str) -> str | None:
     if found is None:
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean /{close[0]}? " if close else ""
-        text = f"unknown command /{name}; {hint}/help lists them, a message may begin with a space"
+        text = f"unknown command /{_short(name)}; {hint}/help lists them, a message may begin with a space"
         raise UsageError(text)
     if argument.strip() and not found.arguments:
-        text = f"/{name} takes nothing behind it, found {argument.strip()!r}"
+        text = f"/{name} takes nothing behind it, found {_short(argument)!r}"
         raise UsageError(text)
     return found.run(chat, argument.strip())
 
@@ -87,7 +87,10 @@ def _help(_: Chat, __: str) -> None:
 @command("clear", help="forget what was said; the system prompt stays")
 def _clear(chat: Chat, _: str) -> None:
     chat.conversation = Conversation(chat.conversation.system)
-    chat.attached, chat.file, chat.left_out = [], None, 0
+    chat.attached, chat.left_out = [], 0
+    if chat.kept and chat.file is not None:
+        say(f"{chat.file} stays as it is; /save FILE keeps what follows in another one")
+    chat.file = None
 
 
 @command("regen", help="answer the last question anew")
@@ -122,13 +125,17 @@ def _edit(chat: Chat, text: str) -> str | None:
 @command("read", arguments="FILE", help="put a text file before the next message")
 def _read(chat: Chat, name: str) -> None:
     path = _path(name, "/read FILE")
+    _regular(path, "a text file in UTF-8")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         problem = f"{path}: {_reason(error)}; expected a text file in UTF-8"
         raise UsageError(problem) from None
-    chat.attached.append(text)
-    tokens = len(chat.engine.encode(text, raw=True))
+    tokens, *others = (len(chat.engine.encode(each, raw=True)) for each in [text, *chat.attached])
+    if tokens + sum(others) >= chat.engine.n_ctx:
+        problem = f"{path.name}: {tokens:,} tokens; the context holds {chat.engine.n_ctx:,} (-c)"
+        raise UsageError(problem)
+    chat.attached = [*chat.attached, text]
     say(f"{path.name}, {tokens:,} tokens, goes before your next message")
 
 
@@ -138,12 +145,7 @@ def _save(chat: Chat, name: str) -> None:
     if path.exists() and path != chat.file:
         text = f"{path} exists; choose another name, or remove it first"
         raise UsageError(text)
-    try:
-        chat.conversation.save(path, chat.engine.name)
-    except OSError as error:
-        text = f"{path}: {_reason(error)}; nothing was written"
-        raise UsageError(text) from None
-    chat.file = path
+    chat.save(path)
     say(f"saved {len(chat.conversation.turns)} turns to {path}")
 
 
@@ -151,7 +153,8 @@ def _save(chat: Chat, name: str) -> None:
 def _load(chat: Chat, name: str) -> None:
     path = _path(name, "/load FILE")
     chat.conversation = read_conversation(path)
-    chat.file, chat.attached, chat.left_out = path, [], 0
+    chat.attached, chat.left_out = [], 0
+    chat.at_home(path)
     say(f"{len(chat.conversation.turns)} turns from {path}")
     if chat.conversation.turns:
         say(f"the last question was: {_short(chat.conversation.turns[-1].user)}")
@@ -239,6 +242,7 @@ def _exit(_: Chat, __: str) -> None:
 
 def read_conversation(path: Path) -> Conversation:
     """Return a saved conversation. Raises UsageError, naming the file, for one that is none or is not there."""
+    _regular(path, "a conversation that /save wrote")
     try:
         return Conversation.read(path)
     except OSError as error:
@@ -262,10 +266,17 @@ def _info(chat: Chat) -> list[str]:
 
 
 def _rendered(chat: Chat) -> str:
-    messages = chat.conversation.messages()
-    if not chat.engine.has_chat_template or not messages:
-        return "\n".join(turn.user for turn in chat.conversation.turns) or "nothing yet"
-    return chat.engine.render(messages, chat.params.template)
+    messages = chat.asked().messages()
+    if not chat.engine.has_chat_template:
+        return chat.conversation.turns[-1].user if chat.conversation.turns else "nothing yet"
+    return chat.engine.render(messages, chat.params.template) if messages else "nothing yet"
+
+
+def _regular(path: Path, expected: str) -> None:
+    """Refuse pipes and devices, which may never end; what is not there or a folder tells so when it is read."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        text = f"{path}: is no ordinary file; expected {expected}"
+        raise UsageError(text)
 
 
 def _path(name: str, usage: str) -> Path:
@@ -276,11 +287,17 @@ def _path(name: str, usage: str) -> Path:
     if not words:
         text = f"expected {usage}"
         raise UsageError(text)
-    return Path(words[0] if len(words) == 1 else name).expanduser()
+    try:
+        path = Path(words[0] if len(words) == 1 else name).expanduser()
+        path.exists()  # names that the system has no place for are errors already
+    except (OSError, RuntimeError, ValueError) as error:
+        text = f"{_short(name)}: {_reason(error)}; expected {usage}"
+        raise UsageError(text) from None
+    return path
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    return getattr(error, "strerror", None) or str(error).rstrip(".")
 
 
 def _short(text: str) -> str:

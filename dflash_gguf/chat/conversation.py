@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from ..errors import UsageError
 from ..template import Message
+from ..text import whole_characters
 
 _KIND = "dflash-gguf conversation"
 _TEXTS = ("user", "answer", "reasoning", "finish_reason")
@@ -103,15 +104,18 @@ class Conversation:
         """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             text = f"{path.name} is no conversation: not JSON ({error}); expected a file that /save wrote"
             raise UsageError(text) from None
         problem = _problem(content)
         if problem:
             text = f"{path.name} is no conversation: {problem}; expected a file that /save wrote"
             raise UsageError(text)
-        turns = [Turn(**{name: turn.get(name, "") for name in _TEXTS}) for turn in content["turns"]]
-        return cls(content["system"], turns)
+        turns = [
+            Turn(**{name: whole_characters(turn.get(name, "")) for name in _TEXTS})
+            for turn in content["turns"]
+        ]
+        return cls(whole_characters(content["system"]), turns)
 
 
 def _problem(content: Any) -> str:

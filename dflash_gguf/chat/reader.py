@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..errors import UsageError
+from ..terminal import say
+from .editor import edited
+
 if TYPE_CHECKING:
+    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.completion import Completer
+    from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 Reader: TypeAlias = Callable[[], str | None]
@@ -68,25 +74,37 @@ def on_terminal(completer: Completer, history: Path | None) -> Reader:
     clears the line; on an empty one it says how to leave, and raises Left if it is pressed again.
     """
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
+    from prompt_toolkit.history import InMemoryHistory
 
+    from .history import PatientHistory
+    from .line_interrupts import LineInterrupts
+
+    kept = None if history is None else PatientHistory(str(history))
     session: PromptSession[str] = PromptSession(
-        history=InMemoryHistory() if history is None else FileHistory(str(history)),
+        history=kept or InMemoryHistory(),
         completer=completer,
         complete_while_typing=False,
         multiline=True,
         key_bindings=_keys(),
         prompt_continuation="... ",
-        enable_open_in_editor=True,
-        tempfile_suffix=".md",
+        enable_suspend=True,
     )
+    interrupts = LineInterrupts(session.app)
     warned = False
 
     def read() -> str | None:
         nonlocal warned
         while True:
             try:
-                text = session.prompt(">>> ", placeholder=PLACEHOLDER)
+                with interrupts.handed_on():
+                    text = session.prompt(
+                        ">>> ",
+                        placeholder=PLACEHOLDER,
+                        handle_sigint=False,
+                        pre_run=interrupts.begun,
+                    )
+                if _typed_ctrl_c(session.input):
+                    continue
             except EOFError:
                 return None
             except KeyboardInterrupt:
@@ -96,16 +114,31 @@ def on_terminal(completer: Completer, history: Path | None) -> Reader:
                     raise Left from None
                 else:
                     warned = True
-                    print("Ctrl-C again, Ctrl-D or /exit leaves.", file=sys.stderr)  # noqa: T201
+                    say("Ctrl-C again, Ctrl-D or /exit leaves.")
                 continue
             warned = False
+            if kept and (problem := kept.problem()):
+                say(f"note: what is typed is not remembered: {problem}")
             return unquoted(text)
 
     return read
 
 
+def _typed_ctrl_c(keyboard: Input) -> bool:
+    """Whether Ctrl-C was pressed so soon behind Enter that it was read as a key; what it was for is not sent then."""
+    from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+    from prompt_toolkit.keys import Keys
+
+    typed = get_typeahead(keyboard)
+    found = next((n for n, press in enumerate(typed) if press.key == Keys.ControlC), None)
+    store_typeahead(keyboard, typed if found is None else typed[found + 1 :])
+    return found is not None
+
+
 def _keys() -> KeyBindings:
+    from prompt_toolkit.application import run_in_terminal
     from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.keys import Keys
 
     keys = KeyBindings()
 
@@ -122,7 +155,21 @@ def _keys() -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     @keys.add("c-g")
+    @keys.add("c-x", "c-e")
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.open_in_editor()
+        run_in_terminal(partial(_edit, event.current_buffer))
+
+    @keys.add(Keys.Vt100MouseEvent)
+    def _(_event: KeyPressEvent) -> None:
+        """Nothing: the mouse was not asked for, and what looks like it may be a pasted escape sequence."""
 
     return keys
+
+
+def _edit(buffer: Buffer) -> None:
+    """Have a person edit a line elsewhere; what an editor that fails has done is left out."""
+    try:
+        buffer.text = edited(buffer.text)
+    except UsageError as error:
+        say(str(error))
+    buffer.cursor_position = len(buffer.text)

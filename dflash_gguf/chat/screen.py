@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
-from ..terminal import plain_terminal, write
+from ..terminal import plain_terminal, stop_here, suspensions, write
+from ..text import visible
 from ..thinking import Said
 from .status_line import StatusLine
 
 _DIM, _TINT, _PLAIN = "\x1b[2m", "\x1b[36m", "\x1b[0m"
-# what a model writes shall not steer a person's terminal
-_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
-_VISIBLE |= dict.fromkeys(range(0x7F, 0xA0), "\u2421")
 _EVERY = 0.12  # seconds between two looks of the figures
 
 
@@ -41,6 +39,7 @@ class Screen:
         self._line: StatusLine | None = None
         self._thinking = False
         self._drawn = 0.0
+        self._asked_to_pause: Callable[[], bool] = lambda: False
 
     @contextmanager
     def answer(self) -> Iterator[None]:
@@ -49,24 +48,38 @@ class Screen:
         self._line = StatusLine(sys.stderr) if live else None
         if self._line:
             self._line.open()
-        try:
-            yield
-        finally:
-            self._end_thinking()
-            if self._line:
-                self._line.close()
-            self._line = None
-            write("\n")
+        with suspensions(noted=live) as self._asked_to_pause:
+            try:
+                yield
+            except BaseException:
+                with suppress(OSError):  # the terminal itself may be gone
+                    self._end()
+                raise
+            self._end()
+
+    def pause(self) -> None:
+        """Stop here if Ctrl-Z was pressed, with the whole terminal given back; return when the shell says so."""
+        if self._line and self._asked_to_pause():
+            self._line.close()
+            stop_here()
+            self._line.open()
 
     def show(self, said: Said, *, accepted: bool = False) -> None:
         """Draw what was thought and said; accepted: it comes from a draft."""
         if said.reasoning:
-            self._think(said.reasoning.translate(_VISIBLE))
+            self._think(visible(said.reasoning))
         if said.content:
             self._end_thinking()
-            content = said.content.translate(_VISIBLE) if self._answer_to_person else said.content
+            content = visible(said.content) if self._answer_to_person else said.content
             tint = accepted and self.tinted and self._styled and self._answer_to_person
             write(f"{_TINT}{content}{_PLAIN}" if tint else content)
+
+    def _end(self) -> None:
+        self._end_thinking()
+        line, self._line = self._line, None
+        if line:
+            line.close()
+        write("\n")
 
     def wants_figures(self) -> bool:
         """Whether it is time for `figures`."""

@@ -47,6 +47,9 @@ def changed(params: Params, name: str, value: str) -> Params:
         return replace(params, sampling=_sampling(params, plain, value))
     if plain == "max-tokens":
         tokens = _number(plain, value, int)
+        if tokens < -1:
+            text = f"max-tokens {tokens}: expected a number of tokens, or -1 for no limit"
+            raise UsageError(text)
         return replace(params, max_tokens=None if tokens < 0 else tokens)
     if plain == "stop":
         return replace(params, stop=[value] if value else None)
@@ -84,7 +87,7 @@ def _number(name: str, value: str, kind: Callable[[str], Any]) -> Any:
         return kind(value)
     except ValueError:
         expected = "a whole number" if kind is int else "a number"
-        text = f"{name} {value}: expected {expected}"
+        text = f"{name} {value[:40]}: expected {expected}"
         raise UsageError(text) from None
 
 

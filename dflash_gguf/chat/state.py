@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..params import Params
     from ..prompt import Prompt
     from ..stats import Stats
+    from ..template import Message
     from .screen import Screen
 
 _SHARE = 4  # a quarter of the context is kept for an answer, or less if it may not be as long
@@ -36,6 +38,7 @@ class Chat:
         seeded: whether a person chose the seed; else /regen draws another one.
         warned: whether it has been said that the oldest turns go.
         left_out: so many of the oldest turns are kept, but not asked any more.
+        mark: what the file looked like when it was last read or written here; None: it was not there.
     """
 
     engine: Engine
@@ -49,6 +52,7 @@ class Chat:
     seeded: bool = False
     warned: bool = False
     left_out: int = 0
+    mark: tuple[int, ...] | None = None
 
     def ask(self, text: str) -> Turn:
         """Add a question, behind the files that were read for it."""
@@ -64,16 +68,22 @@ class Chat:
         """
         if not self.engine.has_chat_template:
             return self.conversation.turns[-1].user
-        turns = self.conversation.turns
-        self.left_out = min(self.left_out, len(turns) - 1)
-        asked = Conversation(self.conversation.system, turns[self.left_out :])
         room = self.engine.n_ctx
         reserve = min(room // _SHARE, self.params.max_tokens or room)
-        gone = asked.shorten(
-            lambda messages: len(self.engine.encode(messages, template=self.params.template)),
-            room,
-            reserve,
-        )
+
+        def count(messages: list[Message]) -> int:
+            return len(self.engine.encode(messages, template=self.params.template))
+
+        self.left_out = min(self.left_out, len(self.conversation.turns) - 1)
+        while self.left_out:  # after /undo there may be room again
+            more = Conversation(
+                self.conversation.system, self.conversation.turns[self.left_out - 1 :]
+            )
+            if count(more.messages()) > room // 2:
+                break
+            self.left_out -= 1
+        asked = self.asked()
+        gone = asked.shorten(count, room, reserve)
         self.left_out += gone
         if gone and not self.warned:
             self.warned = True
@@ -83,6 +93,10 @@ class Chat:
             )
         return asked.messages()
 
+    def asked(self) -> Conversation:
+        """Return what is asked of the conversation: without the oldest turns that are left out."""
+        return Conversation(self.conversation.system, self.conversation.turns[self.left_out :])
+
     def draw_seed(self) -> bool:
         """Take another seed, for another answer; False if the text would not change."""
         sampling = self.params.sampling
@@ -91,12 +105,39 @@ class Chat:
         self.params = replace(self.params, sampling=replace(sampling, seed=None))
         return True
 
+    def at_home(self, file: Path | None) -> None:
+        """Take a file, as it looks now, for the conversation's own."""
+        self.file, self.mark = file, _mark(file)
+
+    def save(self, file: Path, *, lost: str = "nothing was written") -> None:
+        """Write the conversation to a file, which is its own from then on.
+
+        Raises UsageError, naming what is lost, if that fails, or if another program has written to its own
+        since: a second chat, say.
+        """
+        problem = ""
+        if file == self.file and _mark(file) not in {None, self.mark}:
+            problem = "another program has written to it"
+        else:
+            try:
+                self.conversation.save(file, self.engine.name)
+            except OSError as error:
+                problem = error.strerror or str(error)
+        if problem:
+            text = f"{file}: {problem}; {lost}; /save FILE writes elsewhere"
+            raise UsageError(text)
+        self.at_home(file)
+
     def keep(self) -> None:
-        """Write the conversation to its file, if it is kept there; raises UsageError if that fails."""
-        if not self.kept or self.file is None:
-            return
-        try:
-            self.conversation.save(self.file, self.engine.name)
-        except OSError as error:
-            text = f"{self.file}: {error.strerror or error}; the last turn is not in it; /save FILE writes elsewhere"
-            raise UsageError(text) from None
+        """Write the conversation to its file, if it is kept there; errors as of `save`."""
+        if self.kept and self.file is not None:
+            self.save(self.file, lost="the last turn is not in it")
+
+
+def _mark(file: Path | None) -> tuple[int, ...] | None:
+    """Return what tells one state of a file from another; None if it is not there."""
+    with suppress(OSError):
+        if file is not None:
+            found = file.stat()
+            return found.st_ino, found.st_size, found.st_mtime_ns
+    return None

@@ -21,31 +21,33 @@ class StatusLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._rows = self._columns = 0
+        self._taken = False
 
     def open(self) -> None:
-        """Take the last row."""
+        """Take the last row, if the terminal has one to spare."""
         self._columns, self._rows = os.get_terminal_size(self._stream.fileno())
-        if self._rows < _FEWEST:
-            self._rows = 0
+        self._taken = self._rows >= _FEWEST
+        if not self._taken:
             return
         # a line feed first: where the cursor is in the last row, the text moves up
         self._write(f"\n{_SAVE}\x1b[1;{self._rows - 1}r{_RESTORE}{_UP}")
 
     def show(self, text: str) -> None:
         """Write it, cut to the width; a terminal that was resized gets it in its new last row."""
-        if not self._rows:
-            return
         if os.get_terminal_size(self._stream.fileno()) != (self._columns, self._rows):
-            self._write(f"{_SAVE}\x1b[r{_RESTORE}")
+            if self._taken:
+                self._write(f"{_SAVE}\x1b[r{_RESTORE}")
             self.open()
+        if not self._taken:
+            return
         cut = text[: max(0, self._columns - 1)]
         self._write(f"{_SAVE}\x1b[{self._rows};1H{_DIM}{cut}{_PLAIN}{_CLEAR}{_RESTORE}")
 
     def close(self) -> None:
         """Give the row back."""
-        if self._rows:
+        if self._taken:
             self._write(f"{_SAVE}\x1b[r\x1b[{self._rows};1H{_CLEAR}{_RESTORE}")
-            self._rows = 0
+            self._taken = False
 
     def _write(self, text: str) -> None:
         sys.stdout.flush()  # both streams are one terminal

@@ -39,16 +39,11 @@ class Talk:
         conversation = read_conversation(self.session) if known and self.session else Conversation()
         if self.system:
             conversation.system = self.system
-        return Chat(
-            engine,
-            params,
-            screen,
-            conversation,
-            file=self.session,
-            kept=kept,
-            seeded=seeded,
-            warned=self.quiet,
+        state = Chat(
+            engine, params, screen, conversation, kept=kept, seeded=seeded, warned=self.quiet
         )
+        state.at_home(self.session)
+        return state
 
     def answer(self, state: Chat, question: str) -> int:
         """Answer one question."""

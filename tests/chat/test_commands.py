@@ -13,9 +13,10 @@ from dflash_gguf import Engine, Params, Sampling
 from dflash_gguf.chat import Chat, Screen
 from dflash_gguf.chat import chat as talk
 from dflash_gguf.chat import turn as answer_turn
-from dflash_gguf.chat.commands import COMMANDS, Exit, execute
+from dflash_gguf.chat.commands import COMMANDS, execute
 from dflash_gguf.chat.conversation import Conversation, Turn
 from dflash_gguf.errors import UsageError
+from dflash_gguf.terminal import Again
 
 from ..support.random_pairs import Pair
 
@@ -211,9 +212,12 @@ def test_stats_add_up(chat: Chat, say: Callable[[], str]) -> None:
 
 
 @pytest.mark.parametrize("line", ["/exit", "/quit", "/bye"])
-def test_exits(chat: Chat, line: str) -> None:
-    with pytest.raises(Exit):
-        execute(chat, line)
+@pytest.mark.parametrize("commands", [True, False])
+def test_exits(chat: Chat, line: str, commands: bool) -> None:
+    lines = iter([line, "not read"])
+    assert talk(chat, lambda: next(lines), commands=commands) is False
+    assert next(lines) == "not read"
+    assert chat.conversation.turns == []
 
 
 def test_a_question_that_fails_leaves_the_conversation_as_it_was(chat: Chat) -> None:
@@ -233,6 +237,54 @@ def test_a_turn_that_cannot_be_kept_in_its_file_is_not_lost(
     assert say().count("the last turn is not in it") == 2
     assert [turn.user for turn in chat.conversation.turns] == ["one"]
     assert chat.conversation.turns[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("leaving", [Again, SystemExit(143), OSError("no terminal")])
+def test_what_ends_the_program_ends_it_when_the_turn_is_kept(
+    chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaving: BaseException
+) -> None:
+    """Ctrl-C again, a signal, an output that is gone: in the middle of an answer, and while it ends."""
+
+    def show(*_: object, **__: object) -> None:
+        raise leaving
+
+    assert chat.screen is not None
+    monkeypatch.setattr(chat.screen, "show", show)
+    monkeypatch.setattr("dflash_gguf.chat.screen.write", show)
+    chat.file, chat.kept = tmp_path / "talk.json", True
+    with pytest.raises(type(leaving) if isinstance(leaving, BaseException) else leaving):
+        answer_turn(chat, "one")
+    (turn,) = Conversation.read(chat.file).turns
+    assert (turn.user, turn.finish_reason) == ("one", "cancelled")
+    assert turn.answer
+    monkeypatch.undo()
+    assert answer_turn(chat, "two").sequence.finish_reason == "length", "the engine is free again"
+
+
+def test_turns_come_back_when_there_is_room_again(chat: Chat, say: Callable[[], str]) -> None:
+    for number in range(5):
+        answer_turn(chat, f"{number} " + "x" * 120)
+    left = chat.left_out
+    assert left
+    say()
+    execute(chat, "/show prompt")
+    shown = say()
+    assert [f"{number} x" in shown for number in range(5)] == [n >= left for n in range(5)]
+    for _ in range(4):
+        execute(chat, "/undo")
+    read = answer_turn(chat, "again").sequence.prompt
+    assert chat.left_out == 0
+    asked = chat.conversation.messages()[:-1]
+    assert list(read) == chat.engine.encode(asked, template=chat.params.template)
+
+
+def test_a_message_that_fails_leaves_the_files_for_the_next(chat: Chat, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("remember")
+    execute(chat, f"/read {tmp_path}/notes")
+    with pytest.raises(dflash_gguf.DflashError, match="the context holds 512"):
+        answer_turn(chat, "x" * 2000)
+    answer_turn(chat, "hi")
+    assert [turn.user for turn in chat.conversation.turns] == ["remember\n\nhi"]
 
 
 def test_turns_that_are_left_out_stay_in_the_conversation(

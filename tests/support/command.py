@@ -93,18 +93,30 @@ class Terminal:
         "os.execv(sys.executable, [sys.executable, '-m', 'dflash_gguf', *sys.argv[1:]])"
     )
 
+    # as a shell does: what is no job of anybody's cannot be stopped
+    _JOB = (
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGTTOU, signal.SIG_IGN); child = os.fork()\n"
+        "if not child: os.setpgid(0, 0); os.tcsetpgrp(0, os.getpid()); "
+        "os.execv(sys.executable, [sys.executable, '-m', 'dflash_gguf', *sys.argv[1:]])\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+
     def __init__(
         self,
         *arguments: object,
         rows: int = 0,
         columns: int = 0,
         env: dict[str, str] | None = None,
+        job: bool = False,
     ) -> None:
+        """job: it has a shell's place above it, so that Ctrl-Z works."""
+        self._job = job
         self._master, slave = os.openpty()
         self._size = columns, rows
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", self._TAKE, *map(str, arguments)],
+            [sys.executable, "-c", self._JOB if job else self._TAKE, *map(str, arguments)],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -133,8 +145,33 @@ class Terminal:
         return [line.rstrip() for line in emulated.display]
 
     def send(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self._master, keys.encode())
+        """Press keys; of a long paste no more than the terminal takes at a time."""
+        data = keys.encode()
+        while data:
+            data = data[os.write(self._master, data[:1024]) :]
+            if data:
+                self._read(0.001)
+
+    @property
+    def pid(self) -> int:
+        """The process of `dflash-gguf`."""
+        above = self._process.pid
+        children = Path(f"/proc/{above}/task/{above}/children")
+        return int(children.read_text()) if self._job else above
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it."""
+        os.kill(self.pid, number)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give the terminal another size."""
+        self._size = columns, rows
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the process rests, as after Ctrl-Z."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def wait_for(self, seen: Callable[[str], bool], what: str) -> str:
         """Read until `seen` holds for the screen; return it."""
@@ -150,22 +187,25 @@ class Terminal:
         limit = time.monotonic() + WAIT
         while self._process.poll() is None and time.monotonic() < limit:
             self._read()
+        while self._read(0):
+            pass
         return self._process.wait(1)
 
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._master], [], [], 0.2)
+    def _read(self, seconds: float = 0.2) -> bool:
+        """Take what is shown within so many seconds; False: nothing will be any more."""
+        ready, _, _ = select.select([self._master], [], [], seconds)
         if ready:
             try:
                 self._data += os.read(self._master, 65536)
             except OSError:  # the other side is gone
                 return False
-        return True
+        return bool(ready) or seconds > 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
+            self.signal(signal.SIGKILL)
         self._process.wait()
         os.close(self._master)
