@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from . import _asked, _limits, _values
+from . import _asked, _limits, _serving, _values
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -15,65 +12,25 @@ if TYPE_CHECKING:
     from ..serve.requests import Rules
     from ..serve.service import Limits, Service
 
-Host = Annotated[
-    str, typer.Option(help="Address to listen at; another than this machine's own wants a key.")
-]
-Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port to listen at; 0: any that is free.")
-]
-Parallel = Annotated[
-    int, typer.Option("--parallel", "-np", min=1, max=256, help="Answers at the same time.")
-]
-Queue = Annotated[int, typer.Option(min=0, help="Answers that may wait for one of them to end.")]
-ApiKey = Annotated[
-    list[str] | None,
-    typer.Option(help="Key that clients must send; may be given again.", show_default=False),
-]
-ApiKeyFile = Annotated[
-    Path | None, typer.Option(help="A file with such keys, one a line.", show_default=False)
-]
-Drain = Annotated[
-    float,
-    typer.Option(min=0, help="Seconds that answers have to end when the server is told to."),
-]
-MaxOutput = Annotated[
-    int | None,
-    typer.Option(min=1, help="Most tokens of an answer.", show_default="what the context holds"),
-]
-MaxBody = Annotated[int, typer.Option(min=1024, help="Most bytes of a request.")]
-Alias = Annotated[
-    str | None,
-    typer.Option("--alias", "-a", help="Name of the model.", show_default="the target's file name"),
-]
-StrictModel = Annotated[
-    bool, typer.Option("--strict-model", help="Refuse requests that name another model.")
-]
-Temp = Annotated[
-    float, typer.Option("--temp", "--temperature", min=0, help="Of requests that give none.")
-]
-TopK = Annotated[int, typer.Option(min=0, help="Likewise.")]
-TopP = Annotated[float, typer.Option(min=0, max=1, help="Likewise.")]
-MinP = Annotated[float, typer.Option(min=0, max=1, help="Likewise.")]
-
 
 def serve(
     target: _asked.Target,
     draft: _asked.Draft = None,
-    host: Host = "127.0.0.1",
-    port: Port = 30000,
-    parallel: Parallel = 4,
-    queue: Queue = 64,
-    api_key: ApiKey = None,
-    api_key_file: ApiKeyFile = None,
-    drain: Drain = 30.0,
-    max_output: MaxOutput = None,
-    max_body: MaxBody = 4 * 2**20,
-    alias: Alias = None,
-    strict_model: StrictModel = False,
-    temp: Temp = 0.8,
-    top_k: TopK = 40,
-    top_p: TopP = 0.95,
-    min_p: MinP = 0.05,
+    host: _serving.Host = "127.0.0.1",
+    port: _serving.Port = 30000,
+    parallel: _serving.Parallel = 4,
+    queue: _serving.Queue = 64,
+    api_key: _serving.ApiKey = None,
+    api_key_file: _serving.ApiKeyFile = None,
+    drain: _serving.Drain = 30.0,
+    max_output: _serving.MaxOutput = None,
+    max_body: _serving.MaxBody = 4 * 2**20,
+    alias: _serving.Alias = None,
+    strict_model: _serving.StrictModel = False,
+    temp: _serving.Temp = None,
+    top_k: _serving.TopK = None,
+    top_p: _serving.TopP = None,
+    min_p: _serving.MinP = None,
     think: _asked.Think = None,
     no_draft: _asked.NoDraft = False,
     block: _asked.Block = "auto",
@@ -84,6 +41,7 @@ def serve(
     device: _asked.Device = "",
     draft_device: _asked.DraftDevice = "",
     memory_limit: _limits.MemoryLimit = None,
+    cache_ram: _limits.CacheRam = None,
     draft_context: _limits.DraftContext = 0,
     draft_window: _limits.DraftWindow = 0,
     cache_k: _limits.CacheK = "f16",
@@ -107,6 +65,11 @@ def serve(
     """
     import asyncio
 
+    process, rules, clients = _parts()
+    own = _serving.keys(api_key or [], api_key_file)
+    _expect_key(process.is_local(process.resolve(host, port)[1]), host, own)
+    listening = process.listen(host, port)
+
     from ..loading import load
     from ..options import Options
     from ..terminal import say, show_notes
@@ -114,8 +77,8 @@ def serve(
 
     _values.check(max_tokens=-1, context=context)
     width = _values.width(block)
-    target, drafter = fetched(target, None if no_draft else draft, quiet=quiet)
     show_notes(quiet=quiet, verbose=verbose > 0)
+    target, drafter = fetched(target, None if no_draft else draft, quiet=quiet)
     limits = _limits.Limits(
         memory_limit,
         draft_context,
@@ -134,6 +97,7 @@ def serve(
     )
     options = Options(
         **limits.options(),
+        **_values.kept_memory(cache_ram, one_answer=False),
         context=context or None,
         block="auto" if width is None or drafter is None else width,
         max_block=None if drafter is None or width is None else max(width, 2),
@@ -145,11 +109,11 @@ def serve(
         draft_devices=_values.names(draft_device),
     )
 
-    process, rules, clients = _parts()
+    usual = {"temperature": temp, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     launch = process.Launch(
         open_engine=lambda progress: load(target, drafter, options=options, progress=progress),
         rules=rules(
-            sampling={"temperature": temp, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+            sampling={name: value for name, value in usual.items() if value is not None},
             max_output=max_output,
             parallel=parallel,
             model=alias or target.name,
@@ -157,11 +121,9 @@ def serve(
             template={} if think is None else {"enable_thinking": think},
         ),
         limits=clients(queue=queue, body=max_body),
-        keys=_keys(api_key or [], api_key_file),
+        keys=own,
         drain=drain,
     )
-    _expect_key(process.is_local(process.resolve(host, port)[1]), host, launch.keys)
-    listening = process.listen(host, port)
     if not quiet:
         say(f"listening on {process.url(listening)}")
 
@@ -200,20 +162,3 @@ def _expect_key(local: bool, host: str, keys: tuple[str, ...]) -> None:
         text = f"other machines reach --host {host}; give an --api-key, or keep to 127.0.0.1"
         raise UsageError(text)
     say(f"warning: other machines reach {host}, and what they send is not encrypted")
-
-
-def _keys(given: list[str], path: Path | None) -> tuple[str, ...]:
-    from ..errors import UsageError
-
-    keys = [key.strip() for key in given]
-    if path is not None:
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            text = f"--api-key-file {path}: {getattr(error, 'strerror', None) or error}"
-            raise UsageError(text) from None
-        keys += [line.strip() for line in lines if line.strip()]
-    if "" in keys or (path is not None and not keys):
-        text = "an API key is empty; expected at least one character"
-        raise UsageError(text)
-    return tuple(keys)

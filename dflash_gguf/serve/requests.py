@@ -27,6 +27,10 @@ _SAMPLED = (  # called the same in Call's settings
 _PASSED = ("model", "stop", "grammar", "block")
 
 
+# of requests that leave a setting out, where neither the model's file nor the command line says it: llama-server's
+USUAL: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What the server adds to requests.
@@ -132,7 +136,7 @@ def _settings(body: Settings, limit: int | None, rules: Rules) -> dict[str, Any]
         problem = f"there is no model {body.model!r}; expected {rules.model!r}"
         raise ServeError(404, problem, code="model_not_found", param="model")
     wanted = [number for number in (limit, rules.max_output) if number is not None and number > 0]
-    settings = dict(rules.sampling)
+    settings = {name: value for name, value in rules.sampling.items() if name in _SAMPLED}
     settings |= {
         name: value for name in (*_SAMPLED, *_PASSED) if (value := getattr(body, name)) is not None
     }
@@ -168,7 +172,7 @@ def _asked(body: Settings, call: Call, prompts: list[Any], rules: Rules) -> Aske
     options = body.stream_options
     return Asked(
         choices=tuple(
-            Choice(prompt, replace(call, params=_params(body, call.params, index)))
+            Choice(prompt, replace(call, params=_params(body, call.params, index, rules)))
             for prompt in prompts
             for index in range(each)
         ),
@@ -180,15 +184,18 @@ def _asked(body: Settings, call: Call, prompts: list[Any], rules: Rules) -> Aske
     )
 
 
-def _params(body: Settings, params: Params, index: int) -> Params:
+def _params(body: Settings, params: Params, index: int, rules: Rules) -> Params:
     """Return a choice's own: other choices of a prompt are drawn with other seeds."""
     sampling = params.sampling or Sampling()
     changes: dict[str, Any] = {}
     if index:
         given = sampling.seed if body.seed not in {None, -1} else None
         changes["seed"] = None if given is None else (given + index) % 2**64
-    if body.repeat_last_n is not None:
-        changes["repeat_last_n"] = body.repeat_last_n
+    recent = (
+        rules.sampling.get("repeat_last_n") if body.repeat_last_n is None else body.repeat_last_n
+    )
+    if recent is not None:
+        changes["repeat_last_n"] = recent
     if body.draft_sampling is not None:
         changes["draft_sampling"] = body.draft_sampling
     return replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -14,7 +14,7 @@ from .events import PING
 from .metrics import Metrics, Now, Totals
 from .places import Places
 from .post import Post
-from .requests import Rules
+from .requests import USUAL, Rules
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -92,7 +92,9 @@ class Service:
 
     async def use(self, worker: Worker) -> None:
         """Serve with this worker from now on."""
-        self._engine, self.about = await asyncio.wrap_future(worker.call(_described))
+        self._engine, self.about, suggested = await asyncio.wrap_future(worker.call(_described))
+        sampling = USUAL | suggested | dict(self.rules.sampling)
+        self.rules = replace(self.rules, sampling=sampling)
         self._worker = worker
 
     def worker(self) -> Worker:
@@ -205,7 +207,7 @@ class Service:
         )
 
 
-def _described(engine: Engine) -> tuple[Engine, About]:
+def _described(engine: Engine) -> tuple[Engine, About, dict[str, Any]]:
     model = engine._open().model
     template = engine._open().prompter.template
     bos, eos = (
@@ -224,4 +226,4 @@ def _described(engine: Engine) -> tuple[Engine, About]:
         block=engine.block,
         warnings=engine.warnings,
     )
-    return engine, about
+    return engine, about, engine.suggested.values

@@ -5,17 +5,17 @@ About 8 seconds.
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 
-import httpx2
 import pytest
 
+from dflash_gguf.serve.answering import Answering
 from dflash_gguf.serve.service import Limits
 
 from ..support.random_pairs import Pair
@@ -167,44 +167,45 @@ def test_events_leave_at_once(served: Served) -> None:
             assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_many_streams_are_their_solo_runs_and_none_starves(unending: Pair) -> None:
+def test_many_streams_are_their_solo_runs_and_none_starves(
+    unending: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """V1, with 32 streams: each text is its own, health answers meanwhile, all get on at the same pace."""
-    count, tokens = 32, 48
+    count, tokens = 32, 60  # prompts are read one a round: the last begins when the first has 32
+    written: Counter[Answering] = Counter()
+    at_first_end: list[dict[Answering, int]] = []
+    hear = Answering._hear
+
+    def counted(self: Answering, index: int, item: Any) -> None:
+        written[self] += len(item.tokens)
+        if item.finish_reason is not None and len(written) == count:
+            at_first_end.append(dict(written))
+        hear(self, index, item)
+
     with serving(unending, sequences=count, context=256) as served:
         solo = [content(served.streamed(f"say {i}", max_tokens=tokens)) for i in range(count)]
+        monkeypatch.setattr(Answering, "_hear", counted)
         texts = [""] * count
-        got = [0] * count
-        when_first_ended: list[list[int]] = []
-        ready = threading.Barrier(count + 1)
+        go = threading.Event()
+        worker = served.service.worker()
+        held = worker.call(lambda _: go.wait(30))  # so that all begin at the same time
 
         def follow(index: int) -> None:
-            asked = {"messages": said(f"say {index}"), "max_tokens": tokens, "stream": True}
-            with httpx2.Client(base_url=served.url, timeout=60, trust_env=False) as http:
-                ready.wait()
-                with http.stream("POST", CHAT, json=asked) as reply:
-                    lines = []
-                    for line in reply.iter_lines():
-                        lines.append(line)
-                        got[index] += line.startswith("data: ")
-            when_first_ended.append(list(got))
-            texts[index] = content(pieces_of(lines))
+            texts[index] = content(served.streamed(f"say {index}", max_tokens=tokens))
 
         threads = [threading.Thread(target=follow, args=(index,)) for index in range(count)]
         for thread in threads:
             thread.start()
-        ready.wait()
-        health = []
+        until(lambda: served.service.places.taken == count, "all have been asked")
+        health = [served.http.get("/health").status_code]
+        go.set()
         while any(thread.is_alive() for thread in threads):
             health.append(served.http.get("/health").status_code)
+            time.sleep(0.05)
         for thread in threads:
             thread.join()
+        assert held.result()
     assert texts == solo
     assert set(health) == {200}
-    counts = sorted(when_first_ended[0])
-    assert counts[0] >= counts[count // 2] / 2
-
-
-def pieces_of(lines: list[str]) -> list[dict[str, Any]]:
-    data = [line[6:] for line in lines if line.startswith("data: ")]
-    assert data[-1] == "[DONE]"
-    return [json.loads(each) for each in data[:-1]]
+    counts = sorted(at_first_end[0].values())
+    assert counts[0] >= counts[count // 2] / 2, counts
