@@ -134,9 +134,15 @@ def _explain(repository: str, error: Exception) -> NoReturn:
             "a file or folder"
         )
     first = str(error).strip().split("\n")[0]
+    told = f"{type(error).__name__}: {first}"
+    if status is None:
+        refuse(
+            f"{repository}: it is not in {cache_folder()}, and {constants.ENDPOINT} cannot be asked ({told}); look after "
+            "the network, or give a file or folder"
+        )
     refuse(
-        f"{repository}: it cannot be fetched ({type(error).__name__}: {first}); expected a file or folder "
-        "here, or a repository that HF_ENDPOINT serves and HF_TOKEN may read"
+        f"{repository}: it cannot be fetched ({told}); expected a file or folder here, or a repository that "
+        "HF_ENDPOINT serves"
     )
 
 

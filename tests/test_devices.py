@@ -39,6 +39,13 @@ def test_what_this_machine_has_is_not_remote() -> None:
     assert all(device.memory_total > 0 for device in found if device.kind == "cpu")
 
 
+def test_of_the_processors_memory_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp says that all of it is."""
+    monkeypatch.setattr(hardware, "available", lambda: 12345)
+    (cpu,) = (device for device in hardware.devices() if device.kind == "cpu")
+    assert cpu.memory_free == 12345 < cpu.memory_total
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
     """Devices that llama.cpp tells of; to be changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,12 +13,16 @@ from pathlib import Path
 
 import gguf
 import pytest
+import typer
+from typer._completion_classes import ZshComplete
 
-from dflash_gguf.commands._fetched import complete_model
+from dflash_gguf.__main__ import app
+from dflash_gguf.commands._fetched import complete_model, gguf_files
 from dflash_gguf.convert import hub_cache
 from dflash_gguf.errors import DflashError, ModelError, UsageError
 from dflash_gguf.gguf_names import asked_for, is_drafter_name, models, quant_of
-from dflash_gguf.model_names import find_drafter, find_target, read_name
+from dflash_gguf.model_names import find_drafter, find_target, is_whole_checkpoint, read_name
+from dflash_gguf.pair import check_pair
 
 from .convert.hub_server import COMMIT, TOKEN, Hub
 from .support.command import Terminal, command
@@ -26,6 +31,7 @@ from .support.random_pairs import Pair, make_target
 
 REPOSITORY = "lab/Small-GGUF"
 DRAFTER = "lab/Small-DFlash"
+INDEX = "model.safetensors.index.json"
 ANSWER = ("-p", "hi", "-n", "8", "--no-think", "--block", "4", "-t", "1", "-q")
 
 
@@ -193,6 +199,34 @@ def test_a_checkpoint_is_fetched_and_found_again(hub: Hub) -> None:
     assert (folder / "config.json").is_file()
 
 
+def test_whole_checkpoints(tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    held = ["config.json", INDEX, "1.safetensors"]
+    assert not is_whole_checkpoint(tmp_path, held)
+    assert is_whole_checkpoint(tmp_path, [*held, "2.safetensors"])
+    assert not is_whole_checkpoint(tmp_path, [INDEX, "1.safetensors", "2.safetensors"])
+    assert is_whole_checkpoint(tmp_path, ["config.json", "model.safetensors"])
+    assert not is_whole_checkpoint(tmp_path, ["config.json"])
+    (tmp_path / INDEX).write_text("{")
+    assert not is_whole_checkpoint(tmp_path, [*held, "2.safetensors"])
+
+
+def test_the_snapshot_that_main_means(hub: Hub) -> None:
+    serve(hub, "lab/Two/x-Q4_K_M.gguf", hub.root / REPOSITORY / "Small-Q4_K_M.gguf")
+    main = cached(hub, "lab/Two", "x-Q4_K_M.gguf")
+    newer = main.with_name("1" * 40)
+    newer.mkdir()
+    for name in ("x-Q4_K_M.gguf", "x-Q8_0.gguf"):
+        (newer / name).symlink_to(hub.root / "lab/Two/x-Q4_K_M.gguf")
+    os.utime(main, (1, 1))
+    assert find_target(Path("lab/Two")) == main / "x-Q4_K_M.gguf"
+    assert find_target(Path("lab/Two:q8_0")) == newer / "x-Q8_0.gguf"
+    (main.parents[1] / "refs" / "main").unlink()
+    assert find_target(Path("lab/Two")) == newer / "x-Q4_K_M.gguf"
+    assert hub.asked == []
+
+
 def test_parts_come_together_and_run(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +323,7 @@ def test_without_a_network_or_the_extra(hub: Hub, monkeypatch: pytest.MonkeyPatc
         find_target(Path(f"{REPOSITORY}:q4_k_m"))
 
 
-def test_a_pair_of_names_answers(hub: Hub) -> None:
+def test_a_pair_of_names_answers(hub: Hub, dense: Pair, tmp_path: Path) -> None:
     done = command("run", "-m", f"{REPOSITORY}:q8_0", "-md", DRAFTER, *ANSWER)
     assert done.returncode == 0, done.stderr
     done = command("inspect", f"{REPOSITORY}:dflash-Small-Q8_0.gguf", "-m", REPOSITORY)
@@ -298,25 +332,19 @@ def test_a_pair_of_names_answers(hub: Hub) -> None:
     done = command("recipe", "--engine", "llama-server", "-m", REPOSITORY, "-md", REPOSITORY)
     assert done.returncode == 0, done.stderr
     assert f"{COMMIT}/Small-Q8_0.gguf" in done.stdout  # the one that is there
+    done = command("bench", "-m", f"{REPOSITORY}:q3", "-md", DRAFTER)
+    assert done.returncode == 3
+    assert f"{REPOSITORY}:q3: the repository has no such quant" in done.stderr
+    target, draft = gguf_files(Path(REPOSITORY), Path(DRAFTER))
+    assert target.name == "Small-Q8_0.gguf"
+    assert draft is not None
+    check_pair(target, draft)  # a checkpoint was converted
+    source = dense.draft.parent / "draft"
     done = command(
-        "bench",
-        "-m",
-        REPOSITORY,
-        "-md",
-        DRAFTER,
-        "--questions",
-        "1",
-        "-n",
-        "4",
-        "--runs",
-        "1",
-        "--block",
-        "4",
-        "-t",
-        "1",
+        "convert", source, "-m", f"{REPOSITORY}:q8_0", "--outtype", "f32", "-o", tmp_path / "d.gguf"
     )
     assert done.returncode == 0, done.stderr
-    assert "Small-Q8_0.gguf" in done.stdout
+    check_pair(dense.target, tmp_path / "d.gguf")
 
 
 def test_ctrl_c_keeps_what_has_come(hub: Hub) -> None:
@@ -370,3 +398,14 @@ def test_names_are_completed(hub: Hub) -> None:
     assert complete_model("lab/S") == ["lab/Small-DFlash", "lab/Small-GGUF:Q8_0"]
     assert complete_model("lab/Small-G") == ["lab/Small-GGUF:Q8_0"]
     assert complete_model("models/") == []
+    shell = ZshComplete(typer.main.get_command(app), {}, "dflash-gguf", "_COMPLETE")
+    for option in (
+        ["run", "-m"],
+        ["bench", "-md"],
+        ["serve", "--target"],
+        ["doctor", "-md"],
+        ["recipe", "-m"],
+        ["inspect"],
+    ):
+        found = shell.get_completions(option, "lab/Small-G")
+        assert [item.value for item in found] == ["lab/Small-GGUF:Q8_0"], option

@@ -15,7 +15,7 @@ from dflash_gguf.local_models import find_local_models
 from .convert.made import make_config, make_target
 from .support.command import command
 from .support.hub_cache import put_in_cache
-from .support.random_pairs import Pair
+from .support.random_pairs import Pair, small_config
 
 KNOWN = "z-lab/Qwen3.5-9B-DFlash"
 
@@ -24,7 +24,9 @@ KNOWN = "z-lab/Qwen3.5-9B-DFlash"
 def caches(dense: Pair, hybrid: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Both caches: what runs, what does not, and what is half there. Returns the first repository's snapshot."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    other = make_target(tmp_path / "other.gguf")
+    wide = make_target(tmp_path / "wide.gguf")
+    deep = tmp_path / "config.json"
+    deep.write_text(json.dumps(small_config(8, num_target_layers=9)))
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(dense.target.read_bytes()[:50_000])
     main = put_in_cache(
@@ -38,10 +40,12 @@ def caches(dense: Pair, hybrid: Pair, tmp_path: Path, monkeypatch: pytest.Monkey
             "gone-Q4_0.gguf": tmp_path / "gone",
         },
     )
-    put_in_cache("lab/Other-GGUF", {"Other.gguf": other, "Other-Q5_0.gguf": cut})
+    put_in_cache("lab/Other-GGUF", {"Wide.gguf": wide, "Other-Q5_0.gguf": cut})
+    put_in_cache("lab/Hybrid-GGUF", {"Hybrid-F32.gguf": hybrid.target})  # of the same sizes
     source = dense.draft.parent / "draft"
     weights = {name: source / name for name in ("config.json", "model.safetensors")}
     put_in_cache(KNOWN, weights)
+    put_in_cache("lab/Deep-DFlash", weights | {"config.json": deep})
     put_in_cache("lab/Half-DFlash", {"config.json": source / "config.json"})
     parts = tmp_path / "hub" / "models--lab--Half-DFlash" / "blobs"
     parts.mkdir()
@@ -56,10 +60,15 @@ def caches(dense: Pair, hybrid: Pair, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def listed() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(json.dumps(find_local_models().as_dict()))
+    return document
+
+
+@pytest.mark.usefixtures("caches")
+def test_the_document_is_what_is_found() -> None:
     done = command("models", "--json")
     assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+    assert json.loads(done.stdout) == listed()
 
 
 @pytest.mark.usefixtures("caches")
@@ -67,15 +76,16 @@ def test_all_of_both_caches() -> None:
     document = listed()
     own = f"{os.environ['DFLASH_GGUF_CACHE']}/0123456789abcdef/small-F32.gguf"
     targets = {model["name"]: model for model in document["targets"]}
-    assert list(targets) == ["lab/Other-GGUF:Other.gguf", "lab/Small-GGUF:Q4_K_M"]
-    small = targets["lab/Small-GGUF:Q4_K_M"]
-    assert (small["family"], small["quant"]) == ("qwen3", "Q4_K_M")
-    assert small["bytes"] == Path(small["path"]).stat().st_size
+    small, mixed = "lab/Small-GGUF:Q4_K_M", "lab/Hybrid-GGUF:F32"
+    assert list(targets) == [mixed, "lab/Other-GGUF:Wide.gguf", small]
+    assert (targets[small]["family"], targets[small]["quant"]) == ("qwen3", "Q4_K_M")
+    assert targets[small]["bytes"] == Path(targets[small]["path"]).stat().st_size
     drafters = {model["name"]: model["quant"] for model in document["drafters"]}
-    assert drafters == {"lab/Small-GGUF:BF16": "BF16", KNOWN: "checkpoint", own: "F32"}
-    assert document["pairs"] == [
-        {"target": "lab/Small-GGUF:Q4_K_M", "draft": draft} for draft in drafters
-    ]
+    beside, deep = "lab/Small-GGUF:BF16", "lab/Deep-DFlash"
+    assert drafters == {deep: "checkpoint", beside: "BF16", KNOWN: "checkpoint", own: "F32"}
+    pairs = {(pair["target"], pair["draft"]) for pair in document["pairs"]}
+    # a checkpoint does not say how positions are counted, a drafter's GGUF does
+    assert pairs == {(small, beside), (small, KNOWN), (small, own), (mixed, KNOWN)}
 
 
 @pytest.mark.usefixtures("caches")
@@ -111,7 +121,7 @@ def test_for_people(caches: Path) -> None:
     (line,) = (line for line in lines if line.startswith("  lab/Small-GGUF:Q4_K_M"))
     assert line.split()[1:5] == ["Q4_K_M", "717.5", "KiB", "qwen3"]
     assert f"fits lab/Small-GGUF:BF16, {KNOWN}" in line
-    (line,) = (line for line in lines if line.startswith("  lab/Other-GGUF:Other.gguf"))
+    (line,) = (line for line in lines if line.startswith("  lab/Other-GGUF:Wide.gguf"))
     assert line.endswith("fits nothing here")
     # what it calls them is what may be typed for them
     assert command("inspect", "lab/Small-GGUF:BF16", "-m", "lab/Small-GGUF:Q4_K_M").returncode == 0

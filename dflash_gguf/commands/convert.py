@@ -21,7 +21,7 @@ def convert(
         typer.Option(
             "--target",
             "-m",
-            help="GGUF of the target model, or its Hugging Face folder or repository.",
+            help="GGUF of the target model (also as user/repo:QUANT), or its Hugging Face folder or repository.",
             show_default="found by a tokenizer beside the source, by the only GGUF beside it or in the Hugging "
             "Face cache that fits, or by the names of known pairs",
         ),
@@ -90,8 +90,11 @@ def convert(
     """
     from ..convert import convert as run
     from ..terminal import progress_bar, say
+    from ._fetched import fetched
     from ._written import say_written
 
+    if target is not None and ":" in target.name:  # without a quant, the checkpoint of that name
+        target, _ = fetched(target, quiet=quiet)
     with progress_bar("converting", quiet=quiet) as move:
         written = run(
             source,

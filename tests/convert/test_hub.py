@@ -239,6 +239,8 @@ def test_a_server_that_is_not_there(hub: Hub, tmp_path: Path) -> None:
     done = run(hub, tmp_path / "work", "lab/Small-DFlash", "--target", "lab/Target")
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
+    assert f"lab/Small-DFlash: it is not in {tmp_path / 'home' / 'hub'}, and " in done.stderr
+    assert f"{hub.endpoint} cannot be asked (" in done.stderr
     restart(hub)
 
 
