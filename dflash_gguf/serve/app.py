@@ -21,7 +21,16 @@ from .errors import ServeError
 from .guard import Guard, Keys
 from .pages import page_routes
 from .responses import Response, Streamed, Whole
-from .schema import ChatRequest, DetokenizeRequest, TemplateRequest, TextRequest, TokenizeRequest
+from .schema import (
+    ChatRequest,
+    DetokenizeRequest,
+    Message,
+    Part,
+    StreamOptions,
+    TemplateRequest,
+    TextRequest,
+    TokenizeRequest,
+)
 from .tokens import apply_template, detokenize, tokenize
 
 if TYPE_CHECKING:
@@ -31,6 +40,17 @@ if TYPE_CHECKING:
     from .service import Service
 
 _LOG = logging.getLogger(__name__)
+_BODIES = (
+    ChatRequest,
+    TextRequest,
+    TokenizeRequest,
+    DetokenizeRequest,
+    TemplateRequest,
+    Message,
+    Part,
+    StreamOptions,
+)
+_FIELDS = {name for body in _BODIES for name in body.model_fields}
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -176,7 +196,8 @@ def _refuse_well(app: FastAPI) -> None:
 def _invalid(error: RequestValidationError) -> ServeError:
     """Return what to say of a body: where, and what was expected; nothing of what was in it."""
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"][1:]]
+    # where several kinds are taken, pydantic puts the one that fitted best behind the field's name
+    place = [str(part) for part in first["loc"][1:] if isinstance(part, int) or part in _FIELDS]
     if first["type"] == "json_invalid":
         return ServeError(400, "the body is not valid JSON", code="invalid_json")
     if not place:

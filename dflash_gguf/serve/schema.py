@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
 _MOST_SEED = 2**64 - 1
 _INT_MAX = 2**31 - 1
@@ -17,7 +17,8 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 Token = Annotated[int, Field(ge=0, le=_INT_MAX)]
 # OpenAI's form, and llama-server's, where false bans a token
-Biases = dict[str, Number] | list[tuple[Token, Number | bool]]
+_Bias = Annotated[tuple[Token, Number | bool], Strict(False)]  # a list, in JSON
+Biases = dict[str, Number] | list[_Bias]
 
 
 class _Asked(BaseModel):

@@ -15,6 +15,7 @@ from typing import Any, Self
 import httpx2
 
 import dflash_gguf
+from dflash_gguf import Engine
 from dflash_gguf.serve.process import Launch, Process, listen, url
 from dflash_gguf.serve.requests import Rules
 from dflash_gguf.serve.service import Limits, Service
@@ -79,17 +80,20 @@ def serving(
     drain: float = 5.0,
     host: str = "127.0.0.1",
     send_buffer: int | None = None,
+    open_engine: Callable[[], Engine] | None = None,
     **options: Any,
 ) -> Iterator[Served]:
     """Serve a pair; greedy, and with a block of 4, unless told otherwise.
 
-    `send_buffer`: bytes that the system keeps of what a client has not read.
+    `open_engine`: opens another engine than this pair's. `send_buffer`: bytes that the system keeps of what a client has not read.
     """
     chosen = OPTIONS | options
     settled = {"sampling": GREEDY, "parallel": chosen["sequences"], "model": "made"} | (rules or {})
     launch = Launch(
-        open_engine=lambda progress: dflash_gguf.load(
-            pair.target, pair.draft, progress=progress, **chosen
+        open_engine=lambda progress: (
+            open_engine()
+            if open_engine is not None
+            else dflash_gguf.load(pair.target, pair.draft, progress=progress, **chosen)
         ),
         rules=Rules(**settled),
         limits=limits or Limits(),
