@@ -108,6 +108,11 @@ class PeerProcess:
         """Whether it has not ended."""
         return self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Its process's number."""
+        return self._process.pid
+
     def log_tail(self) -> str:
         """Return the end of what it wrote, as one line; empty after `close`."""
         if self._log.closed:
