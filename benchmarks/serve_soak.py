@@ -160,7 +160,9 @@ class Soak:
     def _exceed(self, choose: random.Random) -> str:
         path, body = self._request(choose)
         long = "word " * choose.choice([2 * CONTEXT, BODY])
-        more = choose.choice([{"messages": _said(long), "prompt": long}, {"n": 99}, {"block": 99}])
+        more: dict[str, Any] = choose.choice(
+            [{"messages": _said(long), "prompt": long}, {"n": 99}, {"block": 99}]
+        )
         status, data = self.ask(path, body | more)
         return self._refused("over a limit", status, data, {400, 413})
 

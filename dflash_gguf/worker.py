@@ -136,6 +136,11 @@ class Worker:
         """
         return self._queue(lambda _rounds, engine: action(engine))
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more requests: it was closed, or its thread has failed."""
+        return self._rounds.closed
+
     def close(self) -> None:
         """Stop as `Ticket.cancel` does and free the models; harmless if called twice.
 
@@ -197,6 +202,10 @@ class _Rounds:
                 text = "the engine is closed; load it again"
                 raise UsageError(text)
             self._inbox.put(action)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def stop(self) -> None:
         if os.getpid() != self._process:  # whose guard may be held for ever

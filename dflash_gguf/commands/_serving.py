@@ -39,6 +39,14 @@ ApiKeyFile = Annotated[
         help="A file with such keys, one a line.", show_default=False, rich_help_panel=NETWORK
     ),
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Name that the server has behind a proxy on this machine; may be given again.",
+        show_default=False,
+        rich_help_panel=NETWORK,
+    ),
+]
 Drain = Annotated[
     float,
     typer.Option(

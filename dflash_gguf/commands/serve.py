@@ -22,6 +22,7 @@ def serve(
     queue: _serving.Queue = 64,
     api_key: _serving.ApiKey = None,
     api_key_file: _serving.ApiKeyFile = None,
+    allow_host: _serving.AllowHost = None,
     drain: _serving.Drain = 30.0,
     max_output: _serving.MaxOutput = None,
     max_body: _serving.MaxBody = 4 * 2**20,
@@ -122,10 +123,13 @@ def serve(
         ),
         limits=clients(queue=queue, body=max_body),
         keys=own,
+        names=tuple(allow_host or ()),
         drain=drain,
     )
-    if not quiet:
-        say(f"listening on {process.url(listening)}")
+
+    def began() -> None:
+        if not quiet:
+            say(f"listening on {process.url(listening)}")
 
     def ready(service: Service) -> None:
         for warning in service.about.warnings if service.about else ():
@@ -134,7 +138,7 @@ def serve(
             where, model = process.url(listening), launch.rules.model
             say(f"ready: {where}/v1 answers as {model}, {parallel} requests at a time")
 
-    asyncio.run(process.Process(launch, listening, ready).run())
+    asyncio.run(process.Process(launch, listening, ready, began).run())
 
 
 def _parts() -> tuple[ModuleType, type[Rules], type[Limits]]:

@@ -13,6 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
 from ..openai_choices import Shape
 from ..sequence import Chunk
 from ..stats import Stats
@@ -63,10 +64,16 @@ class Answering:
         self._tickets: list[Ticket] = []
         self._known = threading.Lock()  # held until the tickets are there for the engine's thread
         service.answering.add(self)
-        with self._known:
-            for index in range(count):
-                hear, begin = partial(self._hear, index), partial(self._begin, index)
-                self._tickets.append(worker.enqueue(hear, begin))
+        try:
+            with self._known:
+                for index in range(count):
+                    hear, begin = partial(self._hear, index), partial(self._begin, index)
+                    self._tickets.append(worker.enqueue(hear, begin))
+        except UsageError:  # it has been closed this moment
+            self.cancel()
+            service.answering.discard(self)
+            service.places.taken -= count - len(self._tickets)
+            raise errors.ended() from None
 
     @property
     def begun(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -54,13 +54,14 @@ _FIELDS = {name for body in _BODIES for name in body.model_fields}
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 
-def make_app(service: Service, keys: Keys, *, loopback: bool) -> ASGIApp:
+def make_app(service: Service, keys: Keys, *, loopback: bool, names: Iterable[str] = ()) -> ASGIApp:
     """Return the server's application.
 
     Args:
         service: what answers.
         keys: of clients; none: no key is asked for.
         loopback: whether it listens on this machine alone.
+        names: see Guard.
     """
 
     @asynccontextmanager
@@ -83,7 +84,7 @@ def make_app(service: Service, keys: Keys, *, loopback: bool) -> ASGIApp:
     _add_tokens(app, service)
     _add_facts(app, service)
     app.router.routes.extend(page_routes())
-    return Guard(app, service, keys, loopback=loopback)
+    return Guard(app, service, keys, loopback=loopback, names=names)
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
@@ -172,8 +173,9 @@ def _refuse_well(app: FastAPI) -> None:
     def said(error: ServeError) -> JSONResponse:
         return JSONResponse(error.body(), error.status, error.headers())
 
+    @app.exception_handler(RecursionError)
     @app.exception_handler(DflashError)
-    async def known(_: Request, error: DflashError) -> JSONResponse:
+    async def known(_: Request, error: Exception) -> JSONResponse:
         return said(errors.of(error))
 
     @app.exception_handler(RequestValidationError)
@@ -189,7 +191,7 @@ def _refuse_well(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unknown(_: Request, error: Exception) -> JSONResponse:
-        _LOG.error("a request failed", exc_info=error)
+        _LOG.error("a request failed: %s", errors.where(error))
         return said(errors.of(error))
 
 

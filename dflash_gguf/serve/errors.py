@@ -5,9 +5,13 @@ Kinds of exceptions become statuses and codes here, never the words of their mes
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ..errors import ContextError, DflashError, ResourceError, UsageError
+from ..text import whole_characters
 
 _TYPES = {
     401: "authentication_error",
@@ -47,7 +51,7 @@ class ServeError(DflashError):
     def body(self) -> dict[str, Any]:
         """Return OpenAI's form of it."""
         error = {
-            "message": str(self),
+            "message": whole_characters(str(self)),
             "type": _TYPES.get(self.status, "invalid_request_error"),
             "param": self.param,
             "code": self.code,
@@ -70,17 +74,38 @@ def stopping() -> ServeError:
     return ServeError(503, "the server is stopping; try again later", code="stopping")
 
 
+def ended() -> ServeError:
+    """Return what is said when the engine's thread is no longer there."""
+    return ServeError(500, "the engine has ended; start the server again", code="engine_error")
+
+
+def where(error: BaseException) -> str:
+    """Return what happened and where, for the log; not in the error's words, which may quote a prompt."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    text = f": {error}" if isinstance(error, DflashError) else ""
+    return f"{type(error).__name__}{place}{text}"
+
+
 def of(error: BaseException) -> ServeError:
     """Return what to say of an exception that an engine or a request's settings raised."""
     if isinstance(error, ServeError):
         return error
-    if isinstance(error, ContextError):
-        return ServeError(400, str(error), code="context_length_exceeded", param="messages")
-    if isinstance(error, UsageError):
-        return ServeError(400, str(error), code="invalid_value")
-    if isinstance(error, ResourceError):
-        return ServeError(503, str(error), code="out_of_resources", retry_after=1)
-    if isinstance(error, DflashError):
-        return ServeError(500, str(error), code="engine_error")
-    # its words may hold anything: they are for the log
-    return ServeError(500, "the server failed; its log says why", code="internal_error")
+    for kind, made in _KINDS:
+        if isinstance(error, kind):
+            return made(str(error))
+    # its words may hold anything: they are for nobody
+    return ServeError(500, "the server failed; its log says where", code="internal_error")
+
+
+# the first that fits counts
+_KINDS: tuple[tuple[type[BaseException], Callable[[str], ServeError]], ...] = (
+    (RecursionError, lambda _: ServeError(400, "it is nested too deeply", code="invalid_value")),
+    (ContextError, lambda text: ServeError(400, text, code="context_length_exceeded")),
+    (UsageError, lambda text: ServeError(400, text, code="invalid_value")),
+    (
+        ResourceError,
+        lambda text: ServeError(503, text, code="out_of_resources", retry_after=1),
+    ),
+    (DflashError, lambda text: ServeError(500, text, code="engine_error")),
+)

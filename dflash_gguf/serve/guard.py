@@ -61,13 +61,23 @@ class Guard:
         service: whose limits hold, and who counts.
         keys: which clients must show one of; none: no key is asked for.
         loopback: whether the server listens on this machine alone, and so under its own names alone.
+        names: others that it goes by, behind a proxy.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, keys: Keys, *, loopback: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Service,
+        keys: Keys,
+        *,
+        loopback: bool,
+        names: Iterable[str] = (),
+    ) -> None:
         self._app = app
         self._service = service
         self._keys = keys
         self._loopback = loopback
+        self._names = {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -92,12 +102,12 @@ class Guard:
         await self._app(scope, within, counted)
 
     def _check(self, path: str, headers: Headers) -> None:
-        host = headers.get("host", "")
-        if self._loopback and not is_loopback(_name(host)):
-            text = f"the host {host!r} is not this server's; ask for localhost or 127.0.0.1"
+        host = headers.get("host", "").lower()
+        if self._loopback and not (is_loopback(_name(host)) or _name(host) in self._names):
+            text = f"the host {host!r} is not this server's; ask for localhost, or allow it (--allow-host)"
             raise ServeError(403, text, code="host_not_allowed")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and not self._own(origin.lower(), host):
             text = f"pages of {origin!r} may not use this server"
             raise ServeError(403, text, code="origin_not_allowed")
         if not self._keys or path in OPEN or path.startswith("/page/"):
@@ -105,6 +115,13 @@ class Guard:
         if not self._keys.fit(_shown(headers)):
             text = "no valid API key; send the header 'Authorization: Bearer KEY'"
             raise ServeError(401, text, code="invalid_api_key")
+
+    def _own(self, origin: str, host: str) -> bool:
+        try:
+            place = urlsplit(origin).netloc
+        except ValueError:
+            return False
+        return bool(place) and (place == host or _name(place) in self._names)
 
     def _limited(self, receive: Receive, headers: Headers) -> Receive:
         most = self._service.limits.body

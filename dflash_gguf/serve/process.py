@@ -22,7 +22,7 @@ from typing import Any
 import uvicorn
 
 from ..engine import Engine
-from ..errors import ResourceError, UsageError
+from ..errors import DflashError, ResourceError, UsageError
 from ..worker import Worker
 from .app import make_app
 from .guard import Keys
@@ -47,6 +47,7 @@ class Launch:
         open_engine: loads the engine; calls the function it is given with 0..1, and ends when that says False.
         rules, limits: see there.
         keys: of clients; none: no key is asked for.
+        names: that the server goes by besides its own, behind a proxy.
         drain: seconds that answers under way have to end once the server is told to.
     """
 
@@ -54,6 +55,7 @@ class Launch:
     rules: Rules
     limits: Limits = field(default_factory=Limits)
     keys: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     drain: float = 30.0
 
 
@@ -111,6 +113,7 @@ class Process:
         launch: what it is started with.
         listening: the socket, which is closed at the end.
         on_ready: called once it answers.
+        on_listening: called when it can be told to end, while the models load.
     """
 
     def __init__(
@@ -118,11 +121,13 @@ class Process:
         launch: Launch,
         listening: socket.socket,
         on_ready: Callable[[Service], None] = lambda _: None,
+        on_listening: Callable[[], None] = lambda: None,
     ) -> None:
         self._launch = launch
         self._listening = listening
-        self._on_ready = on_ready
+        self._on_ready, self._on_listening = on_ready, on_listening
         self._stopping = False
+        self._told = False  # to end, by a signal or `stop`
         self._loop: asyncio.AbstractEventLoop | None = None
         self._service: Service | None = None
         self._server: _Server | None = None
@@ -136,7 +141,10 @@ class Process:
         self._loop = asyncio.get_running_loop()
         self._service = service = Service(self._launch.rules, self._launch.limits)
         app = make_app(
-            service, Keys(self._launch.keys), loopback=is_local(self._listening.getsockname())
+            service,
+            Keys(self._launch.keys),
+            loopback=is_local(self._listening.getsockname()),
+            names=self._launch.names,
         )
         config = uvicorn.Config(
             app,
@@ -152,6 +160,7 @@ class Process:
         if signals:
             for number in _SIGNALS:
                 self._loop.add_signal_handler(number, self._signalled)
+        self._on_listening()
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH)
         loading = asyncio.create_task(self._load(service))
@@ -162,8 +171,7 @@ class Process:
             dropping.cancel()
             self._stopping = True  # the load ends, if it is not over
             try:
-                worker = await loading
-                await asyncio.to_thread(worker.close)
+                await self._unload(loading)
             finally:
                 sys.setswitchinterval(before)
 
@@ -171,7 +179,16 @@ class Process:
         """Have it end as by SIGTERM, from any thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._stop)
+                self._loop.call_soon_threadsafe(self._tell)
+
+    async def _unload(self, loading: asyncio.Task[Worker]) -> None:
+        try:
+            worker = await loading
+        except DflashError:
+            if not self._told:
+                raise
+        else:
+            await asyncio.to_thread(worker.close)
 
     async def _load(self, service: Service) -> Worker:
         try:
@@ -192,6 +209,12 @@ class Process:
             if self._loop is not None:
                 self._loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = (
+            self._told or not self._stopping
+        )  # a load that failed before has its own reason
         self._stop()
 
     def _stop(self) -> None:

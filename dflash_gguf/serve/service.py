@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .responses import Response
 
 _LOG = logging.getLogger(__name__)
+_PATIENCE = 0.5  # seconds in which an engine may end its round before /metrics goes out
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Service:
             raise errors.stopping()
         if self._worker is None:
             raise errors.loading()
+        if self._worker.closed:
+            raise errors.ended()
         return self._worker
 
     def engine(self) -> Engine:
@@ -171,7 +175,7 @@ class Service:
             self._draft_failed = self._draft_failed or stats.draft_failure is not None
             _LOG.debug("answer: %s, %s, %.2f s", reason, stats.line(), seconds)
         if isinstance(item, BaseException) and errors.of(item).status >= 500:
-            _LOG.error("an answer failed: %s", item, exc_info=item)
+            _LOG.error("an answer failed: %s", errors.where(item))
 
     def cut(self) -> None:
         """End all that is under way, as the server does."""
@@ -189,8 +193,11 @@ class Service:
 
     async def look(self) -> None:
         """Ask the engine for what only it knows, for /metrics."""
-        if self._worker is not None and not self.stopping:
-            self._kept_bytes = await self.call(lambda engine: engine.kept_bytes)
+        if self._worker is None or self.stopping or self._worker.closed:
+            return
+        with suppress(TimeoutError):  # then what it said last is good enough
+            async with asyncio.timeout(_PATIENCE):
+                self._kept_bytes = await self.call(lambda engine: engine.kept_bytes)
 
     def _about(self) -> About:
         if self.about is None:

@@ -198,3 +198,16 @@ def test_v9_a_turn_reads_only_what_is_new(trained: Served, tiny: Tiny) -> None:
     )
     assert streamed[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] >= cached
     assert trained.metrics()["llamacpp:prompt_tokens_cached_total"] >= 2 * cached
+
+
+def test_an_engine_that_has_ended_is_no_healthy_server(dense: Pair) -> None:
+    with serving(dense) as served:
+        served.service.worker().close()
+        for reply in (
+            served.http.get("/health"),
+            served.post(CHAT, messages=said("hi")),
+            served.post("/tokenize", content="hi"),
+        ):
+            assert reply.status_code == 500
+            assert reply.json()["error"]["code"] == "engine_error"
+        assert served.http.get("/metrics").status_code == 200

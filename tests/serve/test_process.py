@@ -164,6 +164,15 @@ def test_it_says_that_it_loads(unending: Pair) -> None:
         assert server.end() == 0
 
 
+def test_sigterm_while_it_loads_is_no_error(unending: Pair) -> None:
+    with started(unending, "--block", "auto", ready=False) as server:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.end() == 0
+    assert not [line for line in server.lines if line.startswith(("dflash-gguf: ", "Trace"))], (
+        server.lines
+    )
+
+
 def test_a_broken_drafter_stops_the_start(dense: Pair, tmp_path: Path) -> None:
     """V7: speculation must not be off without a word."""
     cut = tmp_path / "cut.gguf"

@@ -26,7 +26,8 @@ def locked(dense: Pair) -> Iterator[Served]:
 
     limits = Limits(body=4096)
     rules = {"strict": True, "max_output": 5}
-    with serving(dense, keys=("one key", "schlüssel"), limits=limits, rules=rules) as found:
+    keys, names = ("one key", "schlüssel"), ("box.example",)
+    with serving(dense, keys=keys, names=names, limits=limits, rules=rules) as found:
         yield found
 
 
@@ -176,6 +177,36 @@ def test_other_hosts_and_pages_are_refused(
         assert "access-control-allow-origin" not in reply.headers
     own = served.http.get("/health", headers={"Origin": served.url})
     assert own.status_code == 200
+
+
+def test_a_name_behind_a_proxy_is_its_own(locked: Served) -> None:
+    for host, origin, status in (
+        ("box.example", "https://box.example", 200),
+        ("box.example:443", "https://BOX.example:8443", 200),
+        ("127.0.0.1:1", "https://box.example", 200),
+        ("other.example", "https://box.example", 403),
+        ("box.example", "https://other.example", 403),
+        ("box.example", "https://[", 403),
+        ("box.example", "", 403),
+    ):
+        reply = locked.http.get("/health", headers={"Host": host, "Origin": origin})
+        assert reply.status_code == status, (host, origin)
+
+
+def test_what_is_nested_too_deeply_or_is_no_text_is_refused(served: Served) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(400):
+        deep = {"type": "object", "properties": {"a": deep}, "required": ["a"]}
+    reply = served.post(CHAT, messages=said("x"), json_schema=deep)
+    assert reply.status_code in {200, 400}, reply.text
+    half = {"tools": [{"type": "function", "function": {"name": "\ud800"}}]}
+    body = json.dumps({"messages": said("x"), **half})
+    kind = {"Content-Type": "application/json"}
+    refused(served.http.post(CHAT, content=body, headers=kind), 400)
+    half = {"messages": [{"role": "user", "content": "\ud800"}]}
+    # as everywhere, it becomes U+FFFD
+    reply = served.http.post(CHAT, content=json.dumps(half | {"max_tokens": 1}), headers=kind)
+    assert reply.status_code == 200
 
 
 def test_prompts_are_neither_logged_nor_repeated(

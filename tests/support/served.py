@@ -75,6 +75,7 @@ def serving(
     pair: Pair,
     *,
     keys: tuple[str, ...] = (),
+    names: tuple[str, ...] = (),
     limits: Limits | None = None,
     rules: dict[str, Any] | None = None,
     drain: float = 5.0,
@@ -98,6 +99,7 @@ def serving(
         rules=Rules(**settled),
         limits=limits or Limits(),
         keys=keys,
+        names=names,
         drain=drain,
     )
     ready: list[Service] = []
