@@ -69,6 +69,8 @@ def test_a_stream_adds_up_to_the_answer(served: Served) -> None:
     assert found[-1]["choices"] == []
     assert found[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
     assert set(found[-1]["timings"]) == TIMINGS
+    assert "timings" not in found[-2]  # once, in the last piece
+    assert set(served.streamed("stream", max_tokens=24)[-1]["timings"]) == TIMINGS
     assert all(piece["usage"] is None for piece in found[:-1])
     assert found[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
     assert len({piece["id"] for piece in found}) == 1

@@ -139,6 +139,21 @@ def test_who_does_not_read_holds_nobody_back(patient: Served) -> None:
     settled(patient)
 
 
+def test_what_is_unread_is_kept_up_to_a_limit(unending: Pair) -> None:
+    limits = Limits(unread=20_000, stall=600)
+    with (
+        serving(unending, limits=limits, context=CONTEXT, send_buffer=4096) as served,
+        Client(served.url, receive_buffer=2048) as never,
+    ):
+        never.ask(messages=said("never"), stream=True)
+        until(lambda: served.service.places.taken == 1, "it has begun")
+        until(served.idle, "the answer was given up")
+        assert served.chat("others", max_tokens=2)["usage"]["completion_tokens"] == 2
+        data = never.read_until(b"\r\n0\r\n\r\n")
+        assert data.rpartition(b"data: ")[2].startswith(b'{"error":')
+        assert b'"code":"not_read"' in data
+
+
 def test_an_answer_waits_for_a_slow_reader(unending: Pair) -> None:
     """What fits the buffer is kept: the engine is done long before a client that takes its time."""
     with (

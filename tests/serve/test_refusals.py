@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from ..support.random_pairs import Pair
-from ..support.served import Served, said, serving, until
+from ..support.served import Client, Served, said, serving, until
 
 CHAT = "/v1/chat/completions"
 
@@ -144,6 +144,12 @@ def test_limits_of_bodies_answers_and_names_hold(locked: Served) -> None:
 
     long = json.dumps({"messages": said("x" * 5000)}).encode()
     refused(post(long), 413, "too_large")
+    with Client(locked.url) as client:  # refused by its length, before it is there
+        client.send(
+            f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer one key\r\n"
+            "Content-Length: 100000\r\n\r\n"
+        )
+        assert client.read_until(b"}}").startswith(b"HTTP/1.1 413 ")
     refused(post(iter([long[:3000], long[3000:]])), 413, "too_large")  # of no length said before
     for limit in ({}, {"max_tokens": 50}, {"max_tokens": -1}, {"max_completion_tokens": 50}):
         found = post(json.dumps({"messages": said("x"), **limit})).json()

@@ -149,7 +149,11 @@ class Client:
         """Send a request."""
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        self._socket.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        self.send(f"{head}Content-Length: {len(data)}\r\n\r\n{data.decode()}")
+
+    def send(self, text: str) -> None:
+        """Send some of a request."""
+        self._socket.sendall(text.encode())
 
     def read(self, most: int = 65536) -> bytes:
         """Return some of what came; empty at the end."""
