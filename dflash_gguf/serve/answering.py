@@ -13,6 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from ..errors import UsageError
 from ..openai_choices import Shape
 from ..sequence import Chunk
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ..sequence import Sequence
     from ..worker import Item, Ticket
     from .service import Service
+
+_FINGERPRINT = {"system_fingerprint": f"dflash-gguf-{__version__}"}
 
 
 class Answering:
@@ -109,6 +112,7 @@ class Answering:
             for index, whole in enumerate(made)
         ]
         envelope = {key: made[0][key] for key in ("id", "object", "created", "model")}
+        envelope |= _FINGERPRINT
         alone = self._figures(stats[0], choices[0]["finish_reason"]) if len(made) == 1 else {}
         return {**envelope, "choices": choices, "usage": self._usage(), **alone}
 
@@ -189,7 +193,7 @@ class Answering:
         self, index: int, shape: Shape, pieces: list[dict[str, Any]], stats: Stats | None
     ) -> None:
         if self._lines is None:
-            envelope = shape.envelope(shape.streamed)
+            envelope = shape.envelope(shape.streamed) | _FINGERPRINT
             self._lines = Lines(envelope, usage=self._asked.include_usage)
         last = len(pieces) - 1
         for place, piece in enumerate(pieces):

@@ -12,12 +12,13 @@ import pytest
 
 from dflash_gguf import Engine
 
-from ..support.random_pairs import Pair
+from ..support.random_pairs import THINK, Pair
 from ..support.scripted import Scripted
 from ..support.served import Served, content, said, serving
 from ..support.sessions import plain
 from ..support.tiny import Tiny
 
+CLOSE = THINK + 1
 CHAT = "/v1/chat/completions"
 
 
@@ -27,6 +28,28 @@ def trained(tiny: Tiny) -> Iterator[Served]:
     pair = Pair(tiny.target_f32, tiny.draft("f32"))
     with serving(pair, context=1024, block=8, sequences=2) as found:
         yield found
+
+
+def test_v3_no_tag_is_left_in_an_answer(served: Served) -> None:
+    """The template opens the thinking; a bias has it closed somewhere, within a block or at its edge."""
+    whole = 0
+    for seed in range(6):
+        bias = [[CLOSE, 2.5]]
+        asked: dict[str, Any] = {"max_tokens": 80, "temperature": 1, "seed": seed}
+        asked["logit_bias"] = bias
+        message = served.chat("think", **asked)["choices"][0]["message"]
+        thought, said_ = message.get("reasoning_content") or "", message["content"] or ""
+        found = served.streamed("think", **asked)
+        deltas = [piece["choices"][0]["delta"] for piece in found]
+        assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == thought
+        assert "".join(delta.get("content") or "" for delta in deltas) == said_
+        raw = served.chat("think", **asked, reasoning_format="none")["choices"][0]["message"]
+        first, tag, rest = raw["content"].partition("</think>")
+        assert first.removeprefix("<think>").strip() == thought
+        assert rest.lstrip("\r\n") == said_
+        assert "<think>" not in thought + said_.partition("</think>")[0]
+        whole += bool(thought and tag and said_)
+    assert whole >= 3
 
 
 @pytest.mark.parametrize("text", ["😀🎉🚀🐍❤️", "こんにちは、世界。日本語です。", "naïve café ½"])

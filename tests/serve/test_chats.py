@@ -47,6 +47,7 @@ def test_an_answer_is_the_engines(served: Served, engine: Engine) -> None:
     assert choice["finish_reason"] == own.finish_reason
     assert found["object"] == "chat.completion"
     assert found["model"] == "made"
+    assert found["system_fingerprint"] == f"dflash-gguf-{dflash_gguf.__version__}"
     assert found["id"].startswith("chatcmpl-")
     stats = own.stats
     assert stats is not None
