@@ -28,6 +28,8 @@ from .suggested import Suggested, read_suggested
 from .template import Message
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from . import _core
     from .plan import MemoryPlan
 
@@ -69,6 +71,14 @@ class Engine:
         """The target's name, as its file tells it."""
         model = self._open().model
         return model.meta("general.name") or model.arch
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The target's GGUF and, if there is one, the drafter's, as they were loaded; none if made without files."""
+        origin = self._open().origin
+        if origin is None:
+            return ()
+        return tuple(file.path for file in (origin.target, origin.draft) if file is not None)
 
     @property
     def suggested(self) -> Suggested:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .signals import told_at_once
 from .text import visible
@@ -19,11 +19,23 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+_ROOM_FOR_WORDS = 50  # columns
+_PLAIN_SIGNS = {ord("·"): "-", ord("…"): "..."}
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Return a text of ours as a stream can write it: with plain signs where it has no others."""
+    try:
+        text.encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN_SIGNS)
+    return text
+
 
 def say(text: str) -> None:
     """Print a line on stderr, which may quote what others wrote; if that is lost, nobody can be told."""
     with suppress(OSError):
-        print(visible(text), file=sys.stderr, flush=True)  # noqa: T201
+        print(encodable(visible(text), sys.stderr), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def write(text: str) -> None:
@@ -74,13 +86,17 @@ class _Notes(logging.Handler):
         say(record.getMessage())
 
 
-def show_notes(*, quiet: bool, verbose: bool = False) -> None:
-    """Let the package's log lines (what was found, converted or planned) appear on stderr, unless quiet."""
+def show_notes(*, quiet: bool, verbose: bool = False, plan: bool = True) -> None:
+    """Let the package's log lines (what was found, converted or planned) appear on stderr, unless quiet.
+
+    plan: the memory plan too.
+    """
     log = logging.getLogger("dflash_gguf")
     log.handlers = [_Notes()]
     loud = logging.DEBUG if verbose else logging.INFO
     log.setLevel(logging.WARNING if quiet else loud)
     log.propagate = False
+    logging.getLogger("dflash_gguf.fitting").setLevel(logging.NOTSET if plan else logging.WARNING)
 
 
 class Again(KeyboardInterrupt):
@@ -150,12 +166,17 @@ def progress_bar(title: str, *, quiet: bool) -> Iterator[Callable[[float, str], 
         yield lambda _fraction, _what: None
         return
     from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
 
-    columns: Any = (
-        TextColumn(title),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}% {task.description}"),
-    )
-    with Progress(*columns, console=error_console(), transient=True) as bar:
+    console = error_console()
+    said = title, "{task.percentage:>3.0f}% {task.description}"
+    if console.width < _ROOM_FOR_WORDS:
+        said = "", "{task.percentage:>3.0f}%"
+    # cropped: what is cut gets a sign otherwise that not every encoding has
+    text: Any = [
+        TextColumn(each, table_column=Column(no_wrap=True, overflow="crop")) for each in said
+    ]
+    columns: Any = (text[0], BarColumn(), text[1])
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda fraction, what: bar.update(task, completed=fraction, description=what)

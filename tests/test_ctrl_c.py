@@ -40,7 +40,7 @@ def test_a_decode_of_seconds_is_given_up(pair: Pair, tmp_path: Path) -> None:
     target = endless(pair, tmp_path / "t.gguf")
     # 16,000 tokens at once: some ten seconds on a core
     words = ["run", "-m", target, "-p", "x" * 16_000, "-c", 16_384, "-b", 16_384, "-ub", 256]
-    words += ["-t", 1, "-fa", "off"]
+    words += ["-t", 1, "-fa", "off", "-v"]
     before = of_children()
     process = subprocess.Popen(
         [sys.executable, "-c", _WHOLE, *map(str, words)],
@@ -50,7 +50,8 @@ def test_a_decode_of_seconds_is_given_up(pair: Pair, tmp_path: Path) -> None:
         cwd="/",
     )
     assert process.stderr is not None
-    assert process.stderr.readline().startswith(b"memory planned")
+    while not process.stderr.readline().startswith(b"memory planned"):
+        assert process.poll() is None
     begun = computed(process)
     while computed(process) < begun + 1:  # loading takes a tenth of it
         assert process.poll() is None
@@ -60,7 +61,7 @@ def test_a_decode_of_seconds_is_given_up(pair: Pair, tmp_path: Path) -> None:
     said, errors = process.communicate(timeout=WAIT)
     more = of_children() - before - pressed
     assert (process.returncode, said) == (130, b"\n")
-    assert errors.decode() == "0 tok · no drafts\n"
+    assert errors.decode().endswith("\n0 tok · no drafts\n")
     print(f"{more:.2f} s computed after Ctrl-C")
     # half a second's patience, a node, and leaving; the decode itself would take far longer
     assert more < 4

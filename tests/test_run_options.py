@@ -14,6 +14,7 @@ from dflash_gguf import Options, Params, Sampling
 from dflash_gguf.__main__ import app
 from dflash_gguf.chat import Chat
 from dflash_gguf.hardware import devices
+from dflash_gguf.suggested import Suggested
 
 from .support.command import UNTHINKING, command
 from .support.random_pairs import Pair
@@ -36,6 +37,10 @@ def meant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Options, Param
         class Loaded:
             warnings: tuple[str, ...] = ()
             has_chat_template = True
+            suggested = Suggested()
+
+            def suggested_sampling(self, **fields: Any) -> Sampling:
+                return Sampling(**fields)
 
             def __enter__(self) -> Self:
                 return self
@@ -286,7 +291,7 @@ def test_a_memory_limit_is_kept_and_what_gave_way_is_said(tiny: Tiny) -> None:
     seen = []
     for less in (-60, 3.5 * state, 15.5 * state):
         limit = whole - less
-        done = command(*words, "--memory-limit", f"{limit * 1024:.0f}K", plan=True)
+        done = command(*words, "--memory-limit", f"{limit * 1024:.0f}K", "-v", plan=True)
         assert done.returncode == 0, done.stderr
         assert done.stdout == free.stdout
         assert planned(done.stderr) <= limit + 0.1
@@ -315,7 +320,7 @@ def test_a_limit_that_cannot_be_met_names_a_context_that_can(dense: Pair) -> Non
     assert found is not None, refused.stderr
     assert float(found[1]) > 40
     most = int(found[2].replace(",", ""))
-    followed = command(*words, most, plan=True)
+    followed = command(*words, most, "-v", plan=True)
     assert followed.returncode == 0, followed.stderr
     assert planned(followed.stderr) <= 40.05
     assert followed.stdout != "\n"

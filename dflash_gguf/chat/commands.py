@@ -179,13 +179,17 @@ def _set(chat: Chat, argument: str) -> None:
     chat.engine.check(params)
     chat.params = params
     chat.seeded = value != "-1" if plain == "seed" else chat.seeded
+    chat.origins[plain] = "/set"
     say(f"{plain}: {dict(listed(params))[plain]}")
 
 
 @command("show", arguments="[settings|system|info|prompt]", help="what is set, loaded or asked")
 def _show(chat: Chat, what: str) -> None:
     shown = {
-        "settings": lambda: [f"{name}: {value}" for name, value in listed(chat.params)],
+        "settings": lambda: [
+            f"{name}: {value}" + (f" ({chat.origins[name]})" if name in chat.origins else "")
+            for name, value in listed(chat.params)
+        ],
         "system": lambda: [chat.conversation.system or "no system prompt"],
         "info": lambda: _info(chat),
         "prompt": lambda: [_rendered(chat)],

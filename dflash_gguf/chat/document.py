@@ -7,14 +7,16 @@ from typing import Any
 from ..engine import Engine
 from ..openai_choices import figures
 from ..params import Params
+from ..sampling import Sampling
 from ..stats import Stats
 from .answering import Answer
+from .settings import SAMPLING
 
 
 def document(engine: Engine, params: Params, came: Answer) -> dict[str, Any]:
     """Return an answer as a dictionary that JSON can hold.
 
-    model, text, reasoning, finish_reason, seed (None if nothing is random), usage and speculative as in
+    model, text, reasoning, finish_reason, seed (None if nothing is random), sampling (how tokens were chosen), usage and speculative as in
     `create_chat_completion`, timings as in llama-server, simulated if the drafts were.
     """
     sampling, stats = params.sampling, came.sequence.stats
@@ -25,12 +27,17 @@ def document(engine: Engine, params: Params, came: Answer) -> dict[str, Any]:
         "reasoning": came.said.reasoning,
         "finish_reason": came.sequence.finish_reason,
         "seed": sampling.seed if sampling is not None and random else None,
+        "sampling": _settings(sampling or Sampling()),
         **figures(came.sequence),
     }
     if stats is not None:
         made["timings"] = timings(stats)
         made["simulated"] = stats.simulated
     return made
+
+
+def _settings(sampling: Sampling) -> dict[str, Any]:
+    return {field: getattr(sampling, field) for field in SAMPLING.values() if field != "seed"}
 
 
 def timings(stats: Stats) -> dict[str, float | int | None]:

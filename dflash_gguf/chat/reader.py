@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Reader: TypeAlias = Callable[[], str | None]
 QUOTES = '"""'
 PLACEHOLDER = "Send a message (/help for commands)"
+_SHORT = "/help", 44  # for terminals with fewer columns
 
 
 def piped(lines: Iterable[str]) -> Reader:
@@ -96,10 +97,11 @@ def on_terminal(completer: Completer, history: Path | None) -> Reader:
         nonlocal warned
         while True:
             try:
+                wide = session.output.get_size().columns >= _SHORT[1]
                 with interrupts.handed_on():
                     text = session.prompt(
                         ">>> ",
-                        placeholder=PLACEHOLDER,
+                        placeholder=PLACEHOLDER if wide else _SHORT[0],
                         handle_sigint=False,
                         pre_run=interrupts.begun,
                     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ SAMPLING = {
     "draft-sampling": "draft_sampling",
 }
 _WHOLE = {"top-k", "repeat-last-n", "seed"}
+_HIDDEN = {"seed"}  # told below each answer
 NAMES = (*SAMPLING, "max-tokens", "block", "stop")
 
 
@@ -54,6 +55,20 @@ def changed(params: Params, name: str, value: str) -> Params:
     if plain == "stop":
         return replace(params, stop=[value] if value else None)
     return replace(params, block=value if value == AUTO else _number(plain, value, int))
+
+
+def in_force(params: Params, origins: Mapping[str, str]) -> str:
+    """Return in a line how tokens are chosen, and who says so; what is off and what nobody has set is left out."""
+    sampling = params.sampling or Sampling()
+    groups: dict[str, list[str]] = {}
+    for name, field in SAMPLING.items():
+        if (origin := origins.get(name, "")) and name not in _HIDDEN:
+            groups.setdefault(origin, []).append(f"{name} {_shown(getattr(sampling, field))}")
+    parts = [f"{', '.join(settings)} ({origin})" for origin, settings in groups.items()]
+    if sampling.greedy:
+        greedy = "the most likely token" if "temp" in origins else "the most likely token (default)"
+        parts.insert(0, greedy)
+    return "sampling " + " · ".join(parts)
 
 
 def listed(params: Params) -> list[tuple[str, str]]:

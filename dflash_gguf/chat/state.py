@@ -39,6 +39,7 @@ class Chat:
         warned: whether it has been said that the oldest turns go.
         left_out: so many of the oldest turns are kept, but not asked any more.
         mark: what the file looked like when it was last read or written here; None: it was not there.
+        origins: where settings come from that are not the defaults of this program, by their names in `/set`.
     """
 
     engine: Engine
@@ -53,6 +54,7 @@ class Chat:
     warned: bool = False
     left_out: int = 0
     mark: tuple[int, ...] | None = None
+    origins: dict[str, str] = field(default_factory=dict)
 
     def ask(self, text: str) -> Turn:
         """Add a question, behind the files that were read for it."""

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import TextIO
 
+from ..terminal import encodable
+
 _SAVE, _RESTORE, _CLEAR, _UP = "\x1b7", "\x1b8", "\x1b[K", "\x1b[1A"
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _FEWEST = 4  # rows of a terminal that has room for it
@@ -40,7 +42,7 @@ class StatusLine:
             self.open()
         if not self._taken:
             return
-        cut = text[: max(0, self._columns - 1)]
+        cut = encodable(text, self._stream)[: max(0, self._columns - 1)]
         self._write(f"{_SAVE}\x1b[{self._rows};1H{_DIM}{cut}{_PLAIN}{_CLEAR}{_RESTORE}")
 
     def close(self) -> None:

@@ -5,12 +5,16 @@ None is what nobody has said: then the target's file may (`suggested.py`), else 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ._panels import SAMPLING
+
+if TYPE_CHECKING:
+    from ._given import Given
 
 _FILE = "the target file's, or "
 
@@ -139,3 +143,20 @@ JsonSchemaFile = Annotated[
         rich_help_panel=SAMPLING,
     ),
 ]
+
+
+def origins(given: Given, in_file: Collection[str]) -> dict[str, str]:
+    """Return where the settings of a chat come from that are not our defaults, by their names in `/set`.
+
+    Args:
+        given: the options of this call.
+        in_file: fields of Sampling that the target's file suggests.
+    """
+    from ..chat.settings import SAMPLING as SETTINGS
+
+    found = {}
+    for name, field in SETTINGS.items():
+        origin = given.origin(name.replace("-", "_"))
+        if origin or field in in_file:
+            found[name] = origin or "the target's file"
+    return found

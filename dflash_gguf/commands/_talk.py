@@ -12,9 +12,13 @@ from ..chat import Chat, Screen, warn_without_template
 from ..chat.commands import read_conversation
 from ..chat.conversation import Conversation
 from ..chat.document import document
+from ..chat.header import header
 from ..chat.reader import Reader, on_terminal, piped
+from ..chat.settings import in_force
 from ..engine import Engine
+from ..hardware import default_threads
 from ..params import Params
+from ..terminal import say
 
 _INTERRUPTED = 130
 
@@ -28,7 +32,15 @@ class Talk:
     history: bool
     quiet: bool
 
-    def begin(self, engine: Engine, params: Params, screen: Screen | None, *, seeded: bool) -> Chat:
+    def begin(
+        self,
+        engine: Engine,
+        params: Params,
+        screen: Screen | None,
+        *,
+        seeded: bool,
+        origins: dict[str, str] | None = None,
+    ) -> Chat:
         """Return a chat, with what its file holds; a given system prompt goes before the file's.
 
         Raises UsageError, naming the file, if it holds something else.
@@ -40,10 +52,30 @@ class Talk:
         if self.system:
             conversation.system = self.system
         state = Chat(
-            engine, params, screen, conversation, kept=kept, seeded=seeded, warned=self.quiet
+            engine,
+            params,
+            screen,
+            conversation,
+            kept=kept,
+            seeded=seeded,
+            warned=self.quiet,
+            origins=origins or {},
         )
         state.at_home(self.session)
         return state
+
+    def introduce(self, state: Chat, threads: int | None, *, chat: bool) -> None:
+        """Say on a person's terminal what was loaded, if a chat begins, and which sampling is in force."""
+        suggested = state.engine.suggested
+        if self.quiet:
+            return
+        for note in suggested.notes:
+            say(f"note: {note}")
+        if sys.stderr.isatty() and chat:
+            for line in header(state.engine, threads or default_threads()):
+                say(line)
+        if sys.stderr.isatty() and (chat or suggested.values):
+            say(in_force(state.params, state.origins))
 
     def answer(self, state: Chat, question: str) -> int:
         """Answer one question."""

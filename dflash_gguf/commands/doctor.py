@@ -49,9 +49,9 @@ def doctor(
     Of a pair: whether the two fit, the memory plan, and a block that is drafted and verified. Exit code 0, or the
     worst fault's: 1 something is broken, 3 the models are or do not fit, 4 memory or devices are lacking.
 
-    Examples: dflash-gguf doctor
-
-    dflash-gguf doctor -m Qwen3.5-9B.gguf -md Qwen3.5-9B-DFlash-Q5_K_M.gguf
+    Examples:
+        dflash-gguf doctor
+        dflash-gguf doctor -m Qwen3.5-9B.gguf -md Qwen3.5-9B-DFlash-Q5_K_M.gguf
     """
     from ..doctor.findings import exit_code
     from ..errors import UsageError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +120,7 @@ def run(
     form = given.first("grammar", "grammar_file", "json_schema", "json_schema_file")
     width = _values.width(block)
     drafter = None if no_draft else draft
-    show_notes(quiet=quiet, verbose=verbose > 0)
+    show_notes(quiet=quiet, verbose=verbose > 0, plan=verbose > 0 or sys.stderr.isatty())
     _log_level(verbose)
     limits = _limits.Limits(
         memory_limit,
@@ -183,7 +185,10 @@ def run(
     with _open(target, drafter, options, quiet) as engine:
         for warning in engine.warnings:
             say(f"warning: {warning}")
-        state = talk.begin(engine, params, screen, seeded=seed != -1)
+        params = replace(params, sampling=engine.suggested_sampling(**said))
+        origins = _sampled.origins(given, engine.suggested.values)
+        state = talk.begin(engine, params, screen, seeded=seed != -1, origins=origins)
+        talk.introduce(state, options.threads, chat=asked is None)
         code = talk.chat(state) if asked is None else talk.answer(state, asked)
     raise typer.Exit(code)
 

@@ -187,7 +187,7 @@ def test_settings_thinking_and_drafts(chat: Chat, say: Callable[[], str]) -> Non
         execute(chat, f"/draft {argument}")
         assert (chat.params.block, say()) == (block, told + "\n")
     execute(chat, "/show")
-    assert "  temp: 0.5\n" in say()
+    assert "  temp: 0.5 (/set)\n" in say()
     execute(chat, "/show info")
     assert "context 512 tokens, block auto" in say()
     execute(chat, "/show system")
