@@ -125,12 +125,14 @@ def main() -> int:
     parser.add_argument("--passes", type=int, default=5, help="that count")
     args = parser.parse_args()
     prompts = (spread(args.prompts, args.streams) * args.streams)[: args.streams]
+    width = None if args.block == "auto" else int(args.block)
     settings: dict[str, Any] = {
         "sequences": args.streams,
         "context": args.context,
         "threads": args.threads,
         "prefix_memory": 0,
-        "block": args.block if args.block == "auto" else int(args.block),
+        "block": width or "auto",
+        "max_block": None if width is None else max(width, 2),  # as the command
     }
     words = [sys.executable, "-m", "dflash_gguf", "serve", "-m", args.target.absolute()]
     words += ["-md", args.draft.absolute(), "-c", args.context, "-np", args.streams]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ..serve.requests import Rules
-    from ..serve.service import Limits, Service
+    from ..serve.service import About, Limits
 
 
 def serve(
@@ -131,12 +131,13 @@ def serve(
         if not quiet:
             say(f"listening on {process.url(listening)}")
 
-    def ready(service: Service) -> None:
-        for warning in service.about.warnings if service.about else ():
+    def ready(about: About) -> None:
+        for warning in about.warnings:
             say(f"warning: {warning}")
         if not quiet:
             where, model = process.url(listening), launch.rules.model
-            say(f"ready: {where}/v1 answers as {model}, {parallel} requests at a time")
+            each = f"{parallel} at a time, {about.context} tokens each"
+            say(f"ready: {where}/v1 answers as {model}, {each}")
 
     asyncio.run(process.Process(launch, listening, ready, began).run())
 

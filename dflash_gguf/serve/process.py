@@ -27,7 +27,7 @@ from ..worker import Worker
 from .app import make_app
 from .guard import Keys
 from .requests import Rules
-from .service import Limits, Service
+from .service import About, Limits, Service
 
 _LOG = logging.getLogger(__name__)
 _SIGNALS = signal.SIGINT, signal.SIGTERM
@@ -109,6 +109,9 @@ def url(listening: socket.socket) -> str:
 class Process:
     """A server from its socket on. `run` it once.
 
+    Attributes:
+        service: its state, once it runs.
+
     Args:
         launch: what it is started with.
         listening: the socket, which is closed at the end.
@@ -120,7 +123,7 @@ class Process:
         self,
         launch: Launch,
         listening: socket.socket,
-        on_ready: Callable[[Service], None] = lambda _: None,
+        on_ready: Callable[[About], None] = lambda _: None,
         on_listening: Callable[[], None] = lambda: None,
     ) -> None:
         self._launch = launch
@@ -129,7 +132,7 @@ class Process:
         self._stopping = False
         self._told = False  # to end, by a signal or `stop`
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._service: Service | None = None
+        self.service: Service | None = None
         self._server: _Server | None = None
 
     async def run(self, *, signals: bool = True) -> None:
@@ -139,7 +142,7 @@ class Process:
             signals: end by SIGTERM and Ctrl-C; in the main thread.
         """
         self._loop = asyncio.get_running_loop()
-        self._service = service = Service(self._launch.rules, self._launch.limits)
+        self.service = service = Service(self._launch.rules, self._launch.limits)
         app = make_app(
             service,
             Keys(self._launch.keys),
@@ -196,9 +199,9 @@ class Process:
         except BaseException:
             self._stop()
             raise
-        await service.use(worker)
+        about = await service.use(worker)
         if not self._stopping:
-            self._on_ready(service)
+            self._on_ready(about)
         return worker
 
     def _open(self) -> Engine:
@@ -218,7 +221,7 @@ class Process:
         self._stop()
 
     def _stop(self) -> None:
-        service, server, loop = self._service, self._server, self._loop
+        service, server, loop = self.service, self._server, self._loop
         if self._stopping or service is None or server is None or loop is None:
             return
         self._stopping = service.stopping = True

@@ -92,12 +92,14 @@ class Service:
         self._kept_bytes = 0
         self._draft_failed = False
 
-    async def use(self, worker: Worker) -> None:
-        """Serve with this worker from now on."""
-        self._engine, self.about, suggested = await asyncio.wrap_future(worker.call(_described))
+    async def use(self, worker: Worker) -> About:
+        """Serve with this worker from now on; return what its engine is."""
+        engine, about, suggested = await asyncio.wrap_future(worker.call(_described))
+        self._engine, self.about = engine, about
         sampling = USUAL | suggested | dict(self.rules.sampling)
         self.rules = replace(self.rules, sampling=sampling)
         self._worker = worker
+        return about
 
     def worker(self) -> Worker:
         """Return the worker. Raises ServeError, 503, before it is there and once the server is to end."""

@@ -18,7 +18,7 @@ import dflash_gguf
 from dflash_gguf import Engine
 from dflash_gguf.serve.process import Launch, Process, listen, url
 from dflash_gguf.serve.requests import Rules
-from dflash_gguf.serve.service import Limits, Service
+from dflash_gguf.serve.service import About, Limits, Service
 
 from .random_pairs import Pair
 
@@ -102,15 +102,15 @@ def serving(
         names=names,
         drain=drain,
     )
-    ready: list[Service] = []
+    ready: list[About] = []
     came = threading.Event()
     listening = listen(host, 0)
     where = url(listening)
     if send_buffer is not None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
 
-    def on_ready(service: Service) -> None:
-        ready.append(service)
+    def on_ready(about: About) -> None:
+        ready.append(about)
         came.set()
 
     process = Process(launch, listening, on_ready)
@@ -126,8 +126,9 @@ def serving(
     try:
         assert came.wait(WAIT), "the server never answered"
         assert ready, "the server ended before it answered"
+        assert process.service is not None
         with httpx2.Client(base_url=where, timeout=WAIT, trust_env=False) as http:
-            yield Served(where, http, process, ready[0])
+            yield Served(where, http, process, process.service)
     finally:
         process.stop()
         thread.join(WAIT)
