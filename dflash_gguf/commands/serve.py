@@ -135,6 +135,8 @@ def serve(
         for warning in about.warnings:
             say(f"warning: {warning}")
         if not quiet:
+            for note in about.notes:
+                say(f"note: {note}")
             where, model = process.url(listening), launch.rules.model
             each = f"{parallel} at a time, {about.context} tokens each"
             say(f"ready: {where}/v1 answers as {model}, {each}")

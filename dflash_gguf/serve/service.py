@@ -49,7 +49,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is told of the model. `context`: positions of an answer with its prompt."""
+    """What is told of the model.
+
+    Attributes:
+        context: positions of an answer with its prompt.
+        warnings: the engine's, which may become more.
+        notes: what the model's file suggests and is not followed.
+    """
 
     context: int
     vocabulary: int
@@ -61,6 +67,7 @@ class About:
     drafts: bool
     block: int | str
     warnings: list[str]
+    notes: list[str]
 
 
 class Service:
@@ -89,13 +96,13 @@ class Service:
         self.stopping = False
         self._worker: Worker | None = None
         self._engine: Engine | None = None
-        self._kept_bytes = 0
+        self._kept_bytes = self._warned = 0
         self._draft_failed = False
 
     async def use(self, worker: Worker) -> About:
         """Serve with this worker from now on; return what its engine is."""
         engine, about, suggested = await asyncio.wrap_future(worker.call(_described))
-        self._engine, self.about = engine, about
+        self._engine, self.about, self._warned = engine, about, len(about.warnings)
         sampling = USUAL | suggested | dict(self.rules.sampling)
         self.rules = replace(self.rules, sampling=sampling)
         self._worker = worker
@@ -172,6 +179,9 @@ class Service:
         self.places.leave(seconds)
         reason = "error" if isinstance(item, BaseException) else item.finish_reason or "error"
         self.totals.answers[reason] += 1
+        for text in self._about().warnings[self._warned :]:  # the engine's own list
+            self._warned += 1
+            _LOG.warning("warning: %s", text)
         if stats is not None:
             self.totals.add(stats)
             self._draft_failed = self._draft_failed or stats.draft_failure is not None
@@ -234,5 +244,6 @@ def _described(engine: Engine) -> tuple[Engine, About, dict[str, Any]]:
         drafts=engine.has_draft,
         block=engine.block,
         warnings=engine.warnings,
+        notes=engine.suggested.notes,
     )
     return engine, about, engine.suggested.values

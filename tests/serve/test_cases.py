@@ -163,7 +163,9 @@ def test_v7_responses_and_metrics_tell_how_drafts_fare(trained: Served, tiny: Ti
     assert trained.http.get("/props").json()["speculative"]["drafter"] is True
 
 
-def test_v7_a_drafter_that_gives_up_is_told_of(dense: Pair) -> None:
+def test_v7_a_drafter_that_gives_up_is_told_of(
+    dense: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
     prompt = [72, 101, 108, 108, 111]
     text = plain(dense.target, prompt, 30)
 
@@ -185,6 +187,9 @@ def test_v7_a_drafter_that_gives_up_is_told_of(dense: Pair) -> None:
         facts = served.http.get("/props").json()["speculative"]
         assert facts["failed"] is True
         assert "drafting stopped" in facts["warnings"][0]
+        served.post("/v1/completions", **asked)
+    said_ = [record.getMessage() for record in caplog.records]
+    assert len([text for text in said_ if text.startswith("warning: drafting stopped")]) == 1
 
 
 def test_v8_special_tokens_that_are_typed_stay_text(served: Served) -> None:

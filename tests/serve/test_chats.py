@@ -6,6 +6,8 @@ About 5 seconds.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ import pytest
 import dflash_gguf
 from dflash_gguf import Engine, Params, Sampling
 
+from ..support.edited import edited
 from ..support.random_pairs import Pair
-from ..support.served import OPTIONS, Served, content, said
+from ..support.served import OPTIONS, Served, content, said, serving
 
 TIMINGS = {
     "cache_n",
@@ -165,3 +168,51 @@ def test_a_text_is_continued_as_it_is(served: Served, engine: Engine) -> None:
     assert by_ids["choices"][0]["text"] == own[0]
     usual = served.post("/v1/completions", prompt="one").json()
     assert usual["usage"]["completion_tokens"] <= 16
+
+
+def test_what_a_request_leaves_out_is_the_files_or_the_servers(
+    dense: Pair, engine: Engine, tmp_path: Path
+) -> None:
+    """What is given goes first, the command line second, the target's file third, llama-server's last."""
+    said_by_file = {
+        "temp": 0.9,
+        "top_k": 7,
+        "top_p": 0.9,
+        "penalty_last_n": 3,
+        "penalty_repeat": 1.5,
+    }
+    change = {f"general.sampling.{name}": value for name, value in said_by_file.items()}
+    pair = Pair(edited(dense.target, tmp_path / "t.gguf", change=change), dense.draft)
+    own = Sampling(
+        temperature=0.9,
+        top_k=7,
+        top_p=0.5,
+        min_p=0.05,
+        repeat_penalty=1.5,
+        repeat_last_n=3,
+        seed=4,
+    )
+    with serving(pair, rules={"sampling": {"top_p": 0.5}}) as found:
+        texts = [
+            found.chat("usual", max_tokens=20, seed=4, reasoning_format="none", **more)
+            for more in ({}, {"top_k": 1, "repeat_penalty": 1.0})
+        ]
+        params = found.http.get("/props").json()["default_generation_settings"]["params"]
+    assert params == pytest.approx(
+        {
+            "n_predict": -1,
+            "temperature": 0.9,
+            "top_k": 7,
+            "top_p": 0.5,
+            "min_p": 0.05,
+            "repeat_penalty": 1.5,
+            "repeat_last_n": 3,
+        }
+    )
+    contents = [text["choices"][0]["message"]["content"] for text in texts]
+    expected = [
+        engine.generate(said("usual"), max_tokens=20, sampling=sampling).text
+        for sampling in (own, replace(own, top_k=1, repeat_penalty=1.0))
+    ]
+    assert [text.removeprefix("<think>\n") for text in contents] == expected
+    assert expected[0] != expected[1]
