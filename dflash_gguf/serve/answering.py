@@ -63,6 +63,7 @@ class Answering:
         self._stats: list[Stats | None] = [None] * count
         self._whole: list[dict[str, Any] | None] = [None] * count
         self._lines: Lines | None = None
+        self._reason: str | None = None  # of the last piece
         self._shapes: dict[int, Shape] = {}  # the engine's thread's own
         self._tickets: list[Ticket] = []
         self._known = threading.Lock()  # held until the tickets are there for the engine's thread
@@ -199,6 +200,7 @@ class Answering:
         for place, piece in enumerate(pieces):
             choice = piece["choices"][0]
             choice["index"] = index
+            self._reason = choice["finish_reason"]
             more = None
             if stats is not None and place == last:
                 more = self._more(stats, choice["finish_reason"])
@@ -214,6 +216,8 @@ class Answering:
 
     def _ended(self, index: int, whole: dict[str, Any] | None, item: Item) -> None:
         """Count a choice that has ended, whatever ended it."""
+        if self._over[index]:  # what could not be shaped has been cancelled, which comes too
+            return
         ticket = self._tickets[index]
         stats = ticket.sequence.stats if ticket.sequence is not None else None
         self._stats[index], self._whole[index], self._over[index] = stats, whole, True
@@ -227,18 +231,18 @@ class Answering:
             self._end()
 
     def _end(self) -> None:
-        self.done = True
         self._service.answering.discard(self)
         if self._asked.stream and self.error is None and not self.cancelled:
             if self._asked.include_usage and self._lines is not None:
                 self._write(self._lines.last(self._last()))
             self._write(DONE)
+        self.done = True
         self.poke()
 
     def _last(self) -> dict[str, Any]:
         """What the piece without choices holds."""
         stats = self._stats[0]
-        alone = self._figures(stats, None) if stats and len(self._tickets) == 1 else {}
+        alone = self._figures(stats, self._reason) if stats and len(self._tickets) == 1 else {}
         return {"usage": self._usage(), **alone}
 
     def _write(self, data: bytes) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from dflash_gguf import Engine
+from dflash_gguf.openai_choices import ChatShape
 
 from ..support.random_pairs import THINK, Pair
 from ..support.scripted import Scripted
-from ..support.served import Served, content, said, serving
+from ..support.served import Served, content, said, serving, until
 from ..support.sessions import plain
 from ..support.tiny import Tiny
 
@@ -34,7 +35,7 @@ def test_v3_no_tag_is_left_in_an_answer(served: Served) -> None:
     """The template opens the thinking; a bias has it closed somewhere, within a block or at its edge."""
     whole = 0
     for seed in range(6):
-        bias = [[CLOSE, 2.5]]
+        bias = [[CLOSE, 2.5], [THINK, False]]
         asked: dict[str, Any] = {"max_tokens": 80, "temperature": 1, "seed": seed}
         asked["logit_bias"] = bias
         message = served.chat("think", **asked)["choices"][0]["message"]
@@ -226,6 +227,26 @@ def test_v9_a_turn_reads_only_what_is_new(trained: Served, tiny: Tiny) -> None:
     )
     assert streamed[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] >= cached
     assert trained.metrics()["llamacpp:prompt_tokens_cached_total"] >= 2 * cached
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_cannot_be_shaped_ends_alone(
+    served: Served, stream: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> Any:
+        text = "what was asked"
+        raise ValueError(text)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(ChatShape, "pieces" if stream else "whole", broken)
+        reply = served.post(CHAT, messages=said("hi"), max_tokens=5, n=2, stream=stream)
+    assert reply.status_code == 500
+    assert reply.json()["error"]["code"] == "internal_error"
+    until(served.idle, "places given back, once")
+    assert "ValueError at test_cases.py" in caplog.text
+    assert "what was asked" not in reply.text + caplog.text
+    assert served.chat("hi", max_tokens=2)["usage"]["completion_tokens"] == 2
+    assert served.idle()
 
 
 def test_an_engine_that_has_ended_is_no_healthy_server(dense: Pair) -> None:

@@ -116,6 +116,9 @@ def test_sglangs_figures_come_when_asked_for(served: Served) -> None:
     assert "meta_info" not in served.chat("figures", max_tokens=20)
     last = served.streamed("figures", max_tokens=20, return_meta_info=True)[-1]
     assert last["meta_info"]["spec_verify_ct"] == stats["steps"]
+    wants = {"stream_options": {"include_usage": True}, "return_meta_info": True}
+    last = served.streamed("figures", max_tokens=20, **wants)[-1]
+    assert last["meta_info"]["finish_reason"] == told["finish_reason"] != {"type": None}
 
 
 def test_figures_come_with_every_piece_when_asked_for(served: Served) -> None:
