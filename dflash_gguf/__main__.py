@@ -10,6 +10,7 @@ from typing import NoReturn
 import typer
 
 from . import __version__
+from .commands import _completion
 from .commands._help import Helped, HelpedGroup
 from .commands._translated import Translated
 from .commands.bench import bench
@@ -36,6 +37,7 @@ app = typer.Typer(
     help="DFlash speculative decoding for GGUF models: the same text as the target alone, faster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    add_completion=False,  # there are options of our own for it
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(cls=Helped)(convert)
@@ -57,14 +59,42 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _show_completion(shell: str | None) -> None:
+    if shell:
+        _completion.show(shell)
+        raise typer.Exit
+
+
+def _install_completion(shell: str | None) -> None:
+    if shell:
+        _completion.install(shell)
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     context: typer.Context,
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
     ),
+    show_completion: str | None = typer.Option(
+        None,
+        metavar="[SHELL]",
+        callback=_show_completion,
+        is_eager=True,
+        help="Print the script by which bash, zsh or fish completes commands and options.",
+        show_default="the shell that runs this",
+    ),
+    install_completion: str | None = typer.Option(
+        None,
+        metavar="[SHELL]",
+        callback=_install_completion,
+        is_eager=True,
+        help="Install it for shells that are started from now on.",
+        show_default="the shell that runs this",
+    ),
 ) -> None:
-    del version  # has been seen to
+    del version, show_completion, install_completion  # have been seen to
     commands = getattr(context.command, "commands", {})
     try:
         context.default_map = defaults(commands)
@@ -81,6 +111,7 @@ def main() -> None:
             signal.signal(number, _terminate)
     try:
         command = typer.main.get_command(app)
+        _completion.answer_shell()
         name_variables(getattr(command, "commands", {}))
         command()
     except DflashError as error:

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..terminal import plain_terminal
+from ._completion import with_shells
 from ._described import Described, described, examples, panels
 
 _WIDEST = 100
@@ -30,6 +31,10 @@ class Helped(TyperCommand):
 
 class HelpedGroup(TyperGroup):
     """Commands with such a help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of a command line, where the options of completion need no shell."""
+        return super().parse_args(ctx, with_shells(args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help that lists the commands."""
