@@ -26,7 +26,7 @@ PORT = "{port}"
 _PATHS = ("health", "v1/models")  # not every server has the first
 _GRACE = 10.0  # seconds between asking it to end and ending it
 _TAIL = 1500  # bytes of its log in an error
-# ends a process group once the pipe to us is closed: by `close`, when all have ended, or as we were killed
+# ends a process group once the pipe to us is closed, as we were killed
 _WATCH = "import os, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), 9)"
 
 
@@ -139,6 +139,7 @@ class PeerProcess:
             # children that outlived it, or all; an interruption of the wait does not spare them
             self._signal(signal.SIGKILL)
             self._process.wait()
+            self._watch.kill()  # nothing is left for it to end
             self._watch.communicate()
             self._log.close()
 
