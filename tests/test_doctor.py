@@ -153,7 +153,7 @@ sys.meta_path.insert(0, Deadly())
 """
 
 
-@pytest.mark.parametrize("name", ["dflash_gguf._core", "llama_cpp"])
+@pytest.mark.parametrize("name", ["dflash_gguf._core", "llama_cpp", "numpy"])
 def test_what_does_not_load(dense: Pair, tmp_path: Path, name: str) -> None:
     env = planted(tmp_path / "broken", REFUSE.format(name=name))
     code, found = told("-m", dense.target, env=env)
@@ -304,6 +304,8 @@ def test_codes_and_errors() -> None:
         of_error("x", PermissionError(13, "Permission denied", "/f")).text
         == "/f: Permission denied"
     )
+    gone = ModuleNotFoundError("no", name="dflash_gguf.convert")
+    assert "looks like the source folder" in of_error("x", gone).text
     broken = list(findings_of("x", lambda: iter([ok("x", "1"), 1 / 0])))  # type: ignore[list-item]
     assert [one.state for one in broken] == ["fault"]
     assert fault("x", "a\x1b[2J\nb").render() == "fault  x: a\\x1b[2J\\nb\n"

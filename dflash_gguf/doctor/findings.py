@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import DflashError
+from ..errors import NOT_INSTALLED, DflashError
 from ..faults import one_line
 
 OK, NOTE, FAULT = "ok", "note", "fault"
 # of several faults: what breaks everything, a pair that cannot be, a machine that is too small
 _WORST = (1, 3, 4)
+_REINSTALL = "pip install --force-reinstall dflash-gguf"
 
 Check = Callable[[], Iterable["Finding"]]
 
@@ -67,9 +68,12 @@ def of_error(check: str, error: Exception) -> Finding:
         return fault(check, "out of memory", "end other programs, or take a smaller model", 4)
     if isinstance(error, OSError):
         return fault(check, f"{error.filename or 'input or output'}: {error.strerror or error}")
-    missing = isinstance(error, ImportError)
-    remedy = "reinstall: pip install --force-reinstall dflash-gguf" if missing else ""
-    return fault(check, f"it could not be checked ({type(error).__name__}: {error})", remedy)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("dflash_gguf."):
+        text, _, remedy = NOT_INSTALLED.rpartition("; ")
+        return fault(check, text, remedy)
+    text = f"it could not be checked ({type(error).__name__}: {error})"
+    broken = isinstance(error, ImportError)
+    return fault(check, text, f"reinstall it: {_REINSTALL}" if broken else "")
 
 
 def findings_of(check: str, look: Check) -> Iterator[Finding]:
