@@ -97,6 +97,7 @@ def test_wheel_holds_the_package_and_neither_libllama_nor_the_tiny_pair(dist: Pa
     assert "dflash_gguf/convert/pipeline.py" in names
     assert "dflash_gguf/convert/registry.toml" in names
     assert "dflash_gguf/bench/builtin.jsonl" in names
+    assert "dflash_gguf/serve/page/index.html" in names
     assert "dflash_gguf/py.typed" in names
     assert (
         len([name for name in names if name.startswith("dflash_gguf/_core.") and ".so" in name])
