@@ -1,6 +1,6 @@
 # make demo: set up and run the main job on the tiny pair. make test: set up and pass the tests.
 # make benchmarks: measure what BENCHMARKS.md shows and write it (only="tiny 9b": these sections; about 55 minutes for all).
-# make browser-test: the web page in Chromium and the clients of other languages. make sanitize: a short tour of the C++ under sanitizers. make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
+# make browser-test: the web page in Chromium and the clients of other languages. make reference, make recording: REFERENCE.md, the chat in README.md. make sanitize: a short tour of the C++ under sanitizers. make lint: what a change must pass besides. PYTHON=python3.12 chooses the interpreter.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -45,6 +45,13 @@ tests/clients/node_modules: tests/clients/package-lock.json
 # these tests, and nothing of what they need may be missing: node of version 20 or newer, npm, Chromium
 browser-test: $(BIN)/pytest clients
 	DFLASH_GGUF_CLIENTS=1 $(BIN)/pytest tests/clients
+
+# what the command line takes, as the program itself says it, and a chat as it looks
+reference: $(BIN)/dflash-gguf
+	$(BIN)/python -P tests/regenerate_reference.py
+
+recording: $(BIN)/pytest
+	$(BIN)/python -P benchmarks/record_chat.py models/tiny/chat.svg
 
 # mainline's server, from the source that llama-cpp-python packages, unless LLAMA_SERVER names one that is built
 MAINLINE := build/mainline

@@ -114,7 +114,7 @@ def test_options_in_the_text_exist() -> None:
     group: Any = typer.main.get_command(app)
     own = {
         name
-        for each in group.commands.values()
+        for each in (group, *group.commands.values())
         for param in each.params
         for name in (*param.opts, *param.secondary_opts)
     }
