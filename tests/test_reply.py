@@ -269,6 +269,15 @@ def test_calls_that_are_left_to_the_model(engine: Engine) -> None:
         assert message == {"role": "assistant", "content": "I see. " + text}
 
 
+def test_a_call_ends_thinking_where_models_do_so(engine: Engine) -> None:
+    template = {"enable_thinking": True}
+    asked = Wishes.of(tools=[STOP]).ask(engine, HI, dflash_gguf.Params(template=template))
+    message = asked.reply().message(f"hm\n{CALLED}")
+    tagged = "<parameter=" in (engine.chat_template or "")
+    assert message.get("reasoning_content") == ("hm" if tagged else f"hm\n{CALLED}")
+    assert ("tool_calls" in message) == tagged
+
+
 def test_tools_and_calls_reach_the_template(engine: Engine) -> None:
     call = {
         "id": "c",

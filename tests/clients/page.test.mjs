@@ -120,7 +120,7 @@ test("conversations are kept, and can be left and dropped", async () => {
 
 test("what a model writes is never more than text", async () => {
   const text = [
-    "# Title <b>b</b>", "A **bold** *word* and `a < b` <script>document.title='no'</script>", "",
+    "# Title <b>b</b>", "<i>A</i> **bold** *word* and `a < b` <script>document.title='no'</script>", "",
     "- one", "- two", "  - inner", "", "1. first", "", "> said", "", "| a | b |", "|---|---|", "| 1 | <i>2</i> |", "",
     "```js\nlet a = '</code><img src=x onerror=alert(1)>';\n```", "",
     "[good](https://example.org/) [bad](javascript:alert(1)) <img src=x onerror=alert(1)>",
