@@ -19,6 +19,7 @@ import tempfile
 import termios
 import time
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import pyte
@@ -56,7 +57,7 @@ _FORMAT = """\
 """
 
 
-class _Screen(pyte.Screen):  # type: ignore[misc]
+class _Screen(pyte.Screen):
     """A screen that shows what is dim in grey: pyte knows nothing of it."""
 
     def select_graphic_rendition(self, *attrs: int, **kwargs: bool) -> None:
@@ -103,10 +104,10 @@ def picture(screen: pyte.Screen) -> str:
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115
     for y in range(last):  # the last one asks for the next message
         line = Text()
-        for x in range(COLUMNS):
-            cell = screen.buffer[y][x]
-            color = None if cell.fg == "default" else _color(cell.fg)
-            line.append(cell.data, Style(color=color, bold=cell.bold))
+        cells = [screen.buffer[y][x] for x in range(COLUMNS)]
+        for (fg, bold), run in groupby(cells, key=lambda cell: (cell.fg, cell.bold)):
+            style = Style(color=None if fg == "default" else _color(fg), bold=bold)
+            line.append("".join(cell.data for cell in run), style)
         line.rstrip()
         console.print(line)
     return console.export_svg(title="dflash-gguf run", code_format=_FORMAT, unique_id="chat")

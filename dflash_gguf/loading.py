@@ -208,7 +208,7 @@ def _steer(
     load_seconds: float,
 ) -> Notebook:
     """Let the engine choose the widths of blocks, by costs measured now or on an earlier load."""
-    ignored = ("block", "causal", "simulate")
+    ignored = ("block", "causal", "simulate", "prefix_memory")
     notebook = Notebook(
         {
             "files": [identity(file) for file in files],
