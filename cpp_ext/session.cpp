@@ -143,10 +143,16 @@ std::vector<Output> Session::step() {
 }
 
 void Session::advance(std::vector<Output> & outputs) {
+    // A piece of the first prompt, and the prompts behind it that fit whole into the rest of a piece's rows:
+    // answers under way wait no longer for several short ones than for one that is long.
+    int rows = prefill_rows_;
     for (auto & entry : sequences_) {
-        if (entry.second.prefilling() && !entry.second.ended()) {
-            prefill(entry.second, outputs);
-            break;
+        Sequence & sequence = entry.second;
+        while (
+            sequence.prefilling() && !sequence.ended() &&
+            (rows == prefill_rows_ || static_cast<int>(sequence.prompt.size()) - sequence.n_past <= rows)) {
+            rows -= prefill(sequence, rows, outputs);
+            end_interrupted(outputs);
         }
     }
     end_interrupted(outputs);
@@ -207,14 +213,14 @@ void Session::begin(Sequence & sequence) {
     drafting_.begin(sequence, std::move(waiting));
 }
 
-void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
+int Session::prefill(Sequence & sequence, int most, std::vector<Output> & outputs) {
     const std::int64_t start = now_ns();
     if (!sequence.begun) {
         begin(sequence);
     }
     const int n_prompt = static_cast<int>(sequence.prompt.size());
     const int end_at = sequence.n_past < sequence.border ? sequence.border : n_prompt;
-    const int count = std::min(end_at - sequence.n_past, prefill_rows_);
+    const int count = std::min(end_at - sequence.n_past, most);
     batch_.clear();
     for (int i = 0; i < count; ++i) {
         const int at = sequence.n_past + i;
@@ -239,11 +245,12 @@ void Session::prefill(Sequence & sequence, std::vector<Output> & outputs) {
     times_.prefill += end - start;
     sequence.counters.prefill_ns += end - start;
     if (sequence.prefilling()) {
-        return;
+        return count;
     }
     sequence.counters.emitted = static_cast<int>(output.tokens.size());
     sequence.counters.first_token_ns = sequence.counters.last_token_ns = end;
     outputs.push_back(std::move(output));
+    return count;
 }
 
 } // namespace dflash

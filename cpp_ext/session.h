@@ -66,8 +66,8 @@ class Session {
     // what is kept of an earlier place; several sequences' decodes are not.
     std::shared_ptr<Interrupt> interrupt(llama_seq_id id) const { return sequences_.at(id).interrupt; }
 
-    // One prefill chunk of the first waiting sequence, if any, then one round of all that decode.
-    // Finished sequences stay, idle, until removed.
+    // As many prompts, or one piece of one, as fit into `prefill_rows` rows, then one round of all that
+    // decode. Finished sequences stay, idle, until removed.
     std::vector<Output> step();
 
     // Bytes of a sequence's text that may begin a stop string and are in no output yet.
@@ -111,7 +111,7 @@ class Session {
     Interrupt * lone() const;
     void end_interrupted(std::vector<Output> & outputs);
     void end_given_up(std::vector<Output> & outputs);
-    void prefill(Sequence & sequence, std::vector<Output> & outputs);
+    int prefill(Sequence & sequence, int most, std::vector<Output> & outputs); // rows that were read
     void begin(Sequence & sequence);
     void round(std::vector<Output> & outputs);
     std::vector<Turn> turns();

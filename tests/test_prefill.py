@@ -50,3 +50,22 @@ def test_slow_targets_read_less_at_a_time(
     with dflash_gguf.load(dense.target, threads=1, context=256) as engine:
         assert engine._parts is not None
         assert 16 <= engine._parts.session.prefill_rows <= 256
+
+
+def test_short_prompts_are_read_together_and_no_longer_than_a_long_one(pair: Pair) -> None:
+    """With 64 rows for a step: three prompts fit, the fourth waits."""
+    session = open_session(pair.target, block=1, sequences=5)
+
+    def add(length: int) -> int:
+        number: int = session.add(PROMPT[:length], max_tokens=9, block=1, stops=ENDLESS)
+        return number
+
+    def begun() -> set[int]:
+        return {output.id for output in session.step()}
+
+    first, last = {add(40), add(10), add(14)}, {add(30)}
+    assert begun() == first
+    assert begun() == first | last
+    long = add(100)
+    assert begun() == first | last  # a piece of 64
+    assert begun() == {*first, *last, long}
