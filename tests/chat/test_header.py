@@ -53,7 +53,8 @@ def test_three_lines_and_the_sampling(words: list[object], tmp_path: Path) -> No
         assert not any("%" in line for line in lines), "the bar is gone"
         terminal.send("/set temp 0.25\r")
         terminal.send("/show\r")
-        terminal.wait_for(lambda screen: "temp: 0.25 (/set)" in screen, "setting")
+        terminal.wait_for(lambda screen: "stop: none" in screen, "settings")
+        assert "temp: 0.25 (/set)" in terminal.screen
         assert "top-p: 0.75 (the target's file)" in terminal.screen
         terminal.send("\x04")
         assert terminal.end() == 0
