@@ -182,6 +182,10 @@ class Terminal:
                 raise AssertionError(text)
         return self.screen
 
+    def watch(self, seconds: float) -> None:
+        """Take what is shown next, if anything is within so many seconds."""
+        self._read(seconds)
+
     def end(self) -> int:
         """Return the exit code."""
         limit = time.monotonic() + WAIT
