@@ -1,4 +1,4 @@
-"""README.md's examples, run as they stand, where the names of the real pair's files lead to the tiny one."""
+"""Examples of README.md and docs/, run as they stand, where the names of the real pair's files lead to the tiny one."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from .support.command import command
 from .support.tiny import ROOT, Tiny
 
 README = ROOT.parent.parent / "README.md"
+PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
 # what the reader is said to have; everything else must come from the examples themselves
 FILES = {
     "Qwen3.5-9B.gguf": "target.gguf",
@@ -31,7 +32,7 @@ OTHERS = {"--spec-type"}  # of mainline's tools
 
 
 def blocks(language: str) -> list[str]:
-    text = README.read_text(encoding="utf-8")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -45,9 +46,26 @@ def calls() -> list[list[str]]:
 
 def spans() -> list[str]:
     """What is set as code inside the text, but for the figures, whose options are the benchmarks' own."""
-    text = README.read_text(encoding="utf-8").partition("\n## Figures\n")[0]
-    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    return re.findall(r"`([^`]+)`", text)
+    found: list[str] = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        text = re.sub(
+            r"^## (Figures|How fast|The tiny pair's drafts)\n.*?(?=^## |\Z)",
+            "",
+            text,
+            flags=re.MULTILINE | re.DOTALL,
+        )
+        text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        found += re.findall(r"`([^`]+)`", text)
+    return found
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), (
+                f"{page.name}: {link}"
+            )
 
 
 @pytest.fixture(scope="module")
