@@ -95,7 +95,8 @@ SECTIONS = (
         "this engine and mainline's llama-server in one run, in turns; the server is asked for whole answers, as streams would cost it a tenth here. llama-server drafts n - 1 tokens (`--spec-draft-n-max`) "
         "for a block of n, which is then verified in as many rows as ours. All speed-ups are over the same baseline, this "
         "engine without a drafter; that of llama-server stands beside it. "
-        "Our own server (`dflash-gguf serve`) answers like llama-server, over HTTP.",
+        "Our own server (`dflash-gguf serve`) answers like llama-server, over HTTP. The run below is older than that server, and than the mending of a fault by which a few "
+        "texts of ours differ at 32 answers at once (CHANGELOG, Fixed).",
         (
             _bench(
                 f"{' '.join(TINY)} --workload tiny:arithmetic,tiny:code,tiny:qa --questions 32 --block 4,8,16,auto "
