@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -97,11 +96,7 @@ def _step(step: Step, server: str) -> StepRun:
     ]
     print(f"$ {shown}", file=sys.stderr, flush=True)
     began = time.monotonic()
-    # a step may start our own server, by its name
-    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False, env=os.environ | path
-    )
+    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.monotonic() - began
     if done.returncode != 0:
         KEPT.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,6 @@ SERVER = "{server}"  # llama-server's path in a command
 BENCH, SHAPE = ("dflash-gguf", "bench"), ("dflash-gguf", "shape")
 CURVE = "qwen3.5-9b-gsm8k"
 TINY = ("--target", "models/tiny/target.gguf", "--draft", "build/demo/tiny-draft-BF16.gguf")
-SERVE = f"dflash-gguf serve {' '.join(TINY)} -c 1024 --parallel {{concurrency}} --cache-ram 0 --port {{port}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,8 @@ def _script(name: str, options: str, tables: Callable[[Lines], Sequence[Table]])
     return Step(("python", f"benchmarks/{name}.py", *options.split()), tables)
 
 
-def _bench(
-    options: str, tables: Callable[[Lines], Sequence[Table]], more: tuple[str, ...] = ()
-) -> Step:
-    return Step((*BENCH, *options.split(), *more, "-o", "json"), tables, document=True)
+def _bench(options: str, tables: Callable[[Lines], Sequence[Table]]) -> Step:
+    return Step((*BENCH, *options.split(), "-o", "json"), tables, document=True)
 
 
 def _shape(name: str, outtype: str, *more: str) -> Step:
@@ -90,19 +87,17 @@ SECTIONS = (
     Section(
         "tiny",
         "The model cards' tables, for the tiny pair",
-        20,
+        17,
         "`models/tiny`, the trained pair of this repository, on its held-out prompts by kind, greedily, to the end token: "
         "this engine and mainline's llama-server in one run, in turns; the server is asked for whole answers, as streams would cost it a tenth here. llama-server drafts n - 1 tokens (`--spec-draft-n-max`) "
         "for a block of n, which is then verified in as many rows as ours. All speed-ups are over the same baseline, this "
-        "engine without a drafter; that of llama-server stands beside it. "
-        "Our own server (`dflash-gguf serve`) answers like llama-server, over HTTP. The run below is older than that server, and than the mending of a fault by which a few "
+        "engine without a drafter; that of llama-server stands beside it. This run is older than the mending of a fault by which a few "
         "texts of ours differ at 32 answers at once (CHANGELOG, Fixed).",
         (
             _bench(
                 f"{' '.join(TINY)} --workload tiny:arithmetic,tiny:code,tiny:qa --questions 32 --block 4,8,16,auto "
                 f"--concurrency 1,8,32 --runs 3 -n 256 -c 1024 --peer {SERVER} --no-stream",
                 bench_tables,
-                ("--peer-cmd", f"dflash:auto={SERVE}"),
             ),
         ),
     ),

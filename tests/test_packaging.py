@@ -87,7 +87,7 @@ def test_sdist_holds_the_sources_and_no_more(dist: Path) -> None:
         "LICENSE",
     } <= names
     assert not [name for name in names if name.startswith(("models/", "tests/", "build/", ".ci/"))]
-    assert sdist.stat().st_size < 500_000
+    assert sdist.stat().st_size < 700_000
 
 
 def test_wheel_holds_the_package_and_neither_libllama_nor_the_tiny_pair(dist: Path) -> None:

@@ -11,19 +11,30 @@ from prompt_toolkit.application import Application
 
 
 class LineInterrupts:
-    """Hands a signal to an application. prompt_toolkit's own handler raises while its loop begins and ends."""
+    """Hands a signal to an application. prompt_toolkit's own handler raises while its loop begins and ends.
+
+    Attributes:
+        counts: whether a press before there is a line is meant for that line, not for what went before.
+    """
 
     def __init__(self, application: Application[Any]) -> None:
         self._application = application
         self._late = False
+        self.counts = False
 
     def begun(self) -> None:
-        """Forget what was pressed before there was a line: it was meant for what went before."""
-        self._late = False
+        """Take or forget what was pressed before there was a line; for prompt_toolkit to call when there is one."""
+        if self.taken() and self.counts:
+            self._application.exit(exception=KeyboardInterrupt())
+
+    def taken(self) -> bool:
+        """Whether it was pressed while there was no line, or when that was sent; forgotten then."""
+        late, self._late = self._late, False
+        return late
 
     @contextmanager
     def handed_on(self) -> Iterator[None]:
-        """Do it inside; raise KeyboardInterrupt at the end if one came when the line was already sent."""
+        """Do it inside, around the editor and what is between two lines."""
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             yield
             return
@@ -33,8 +44,6 @@ class LineInterrupts:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-        if self._late:
-            raise KeyboardInterrupt
 
     def _signalled(self, _number: int, _frame: object) -> None:
         loop = self._application.loop

@@ -91,37 +91,40 @@ def on_terminal(completer: Completer, history: Path | None) -> Reader:
         enable_suspend=True,
     )
     interrupts = LineInterrupts(session.app)
-    warned = False
+
+    def line() -> str | None:
+        """Return what was sent, None if it is to be asked again. Raises EOFError, KeyboardInterrupt."""
+        wide = session.output.get_size().columns >= _SHORT[1]
+        text = session.prompt(
+            ">>> ",
+            placeholder=PLACEHOLDER if wide else _SHORT[0],
+            handle_sigint=False,
+            pre_run=interrupts.begun,
+        )
+        if interrupts.taken():  # when it had been sent
+            raise KeyboardInterrupt
+        return None if _typed_ctrl_c(session.input) else text
 
     def read() -> str | None:
-        nonlocal warned
-        while True:
-            try:
-                wide = session.output.get_size().columns >= _SHORT[1]
-                with interrupts.handed_on():
-                    text = session.prompt(
-                        ">>> ",
-                        placeholder=PLACEHOLDER if wide else _SHORT[0],
-                        handle_sigint=False,
-                        pre_run=interrupts.begun,
-                    )
-                if _typed_ctrl_c(session.input):
+        with interrupts.handed_on():
+            interrupts.counts = False
+            while True:
+                try:
+                    text = line()
+                except EOFError:
+                    return None
+                except KeyboardInterrupt:
+                    if not session.default_buffer.text and interrupts.counts:
+                        raise Left from None
+                    interrupts.counts = not session.default_buffer.text
+                    if interrupts.counts:
+                        say("Ctrl-C again, Ctrl-D or /exit leaves.")
                     continue
-            except EOFError:
-                return None
-            except KeyboardInterrupt:
-                if session.default_buffer.text:
-                    warned = False
-                elif warned:
-                    raise Left from None
-                else:
-                    warned = True
-                    say("Ctrl-C again, Ctrl-D or /exit leaves.")
-                continue
-            warned = False
-            if kept and (problem := kept.problem()):
-                say(f"note: what is typed is not remembered: {problem}")
-            return unquoted(text)
+                if text is not None:
+                    break
+        if kept and (problem := kept.problem()):
+            say(f"note: what is typed is not remembered: {problem}")
+        return unquoted(text)
 
     return read
 

@@ -148,7 +148,7 @@ def test_a_missing_target_ends_with_3() -> None:
 
 def test_help_groups_options_and_gives_examples() -> None:
     text = command("bench", "--help").stdout
-    for part in ("The pair", "What is asked", "Output", "Examples: dflash-gguf bench"):
+    for part in ("The pair", "What is asked", "Output", "Examples:\n  dflash-gguf bench"):
         assert part in text
 
 

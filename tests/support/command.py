@@ -89,7 +89,8 @@ class Terminal:
 
     # the child must take the terminal itself: Ctrl-C is for the session that has it
     _TAKE = (
-        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # which nohup has ignored
         "os.execv(sys.executable, [sys.executable, '-m', 'dflash_gguf', *sys.argv[1:]])"
     )
 
