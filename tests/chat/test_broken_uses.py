@@ -250,6 +250,10 @@ def test_ctrl_c_at_any_moment_of_a_turn_gives_the_prompt_back(  # H1
                 again = time.monotonic() + 0.5
                 while time.monotonic() < again and shown not in terminal.screen[before:]:
                     terminal.watch(0.1)
+        before = -1
+        while before != len(terminal.screen):  # until all that was typed has been taken
+            before = len(terminal.screen)
+            terminal.watch(0.5)
         leave(terminal)
 
 
