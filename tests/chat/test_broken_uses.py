@@ -203,6 +203,7 @@ def test_ctrl_z_gives_the_terminal_back_while_it_rests(
         write(terminal, "hi")
         terminal.send("\x1a")
         terminal.wait_for(lambda _: terminal.stopped, "rest")
+        terminal.watch(0.5)  # what it wrote before it stopped
         assert terminal.shown.rindex(b"\x1b[r") > terminal.shown.rindex(b"\x1b[1;23r")
         terminal.signal(signal.SIGCONT)
         before = len(terminal.screen)
