@@ -44,7 +44,7 @@ tests/clients/node_modules: tests/clients/package-lock.json
 
 # these tests, and nothing of what they need may be missing: node of version 20 or newer, npm, Chromium
 browser-test: $(BIN)/pytest clients
-	DFLASH_GGUF_CLIENTS=1 $(BIN)/pytest tests/clients
+	CLIENTS_REQUIRED=1 $(BIN)/pytest tests/clients
 
 # what the command line takes, as the program itself says it, and a chat as it looks
 reference: $(BIN)/dflash-gguf

@@ -107,17 +107,20 @@ def on_terminal(completer: Completer, history: Path | None) -> Reader:
 
     def read() -> str | None:
         with interrupts.handed_on():
-            interrupts.counts = False
+            interrupts.counts = warned = False
             while True:
                 try:
                     text = line()
                 except EOFError:
                     return None
                 except KeyboardInterrupt:
-                    if not session.default_buffer.text and interrupts.counts:
+                    interrupts.counts = True
+                    if session.default_buffer.text:
+                        warned = False
+                    elif warned:
                         raise Left from None
-                    interrupts.counts = not session.default_buffer.text
-                    if interrupts.counts:
+                    else:
+                        warned = True
                         say("Ctrl-C again, Ctrl-D or /exit leaves.")
                     continue
                 if text is not None:

@@ -168,10 +168,11 @@ def test_ctrl_c_clears_the_line_and_leaves_on_an_empty_one(
 def test_an_interrupted_turn_is_what_the_screen_shows(  # H5
     dense: Pair, tmp_path: Path
 ) -> None:
+    """In three rows there is no status row, which would stand between the letters."""
     target = endless(dense, tmp_path / "t.gguf")
     talk = tmp_path / "talk.json"
     with Terminal(
-        "run", "-m", target, "-c", 100_000, "--no-think", "-q", rows=30, columns=100,
+        "run", "-m", target, "-c", 100_000, "--no-think", "-q", rows=3, columns=100,
         env={"XDG_STATE_HOME": str(tmp_path)},
     ) as terminal:  # fmt: skip
         terminal.wait_for(lambda screen: ">>> " in screen, "prompt")

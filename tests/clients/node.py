@@ -46,6 +46,6 @@ def _version(node: str) -> int:
 
 
 def _missing(what: str) -> str:
-    if os.environ.get("DFLASH_GGUF_CLIENTS") == "1":  # as `make browser-test` and CI say it
-        pytest.fail(f"{what}; DFLASH_GGUF_CLIENTS says that it must be")
+    if os.environ.get("CLIENTS_REQUIRED") == "1":  # as `make browser-test` and CI say it
+        pytest.fail(f"{what}; CLIENTS_REQUIRED says that it must be")
     pytest.skip(what)

@@ -135,7 +135,7 @@ def test_who_does_not_read_holds_nobody_back(patient: Served) -> None:
         until(lambda: len(connections) <= 1, "connections that are not read from were dropped")
         stop.set()
         reader.join()
-    assert not patient.service.responses
+    until(lambda: not patient.service.responses, "the end of all responses")
     settled(patient)
 
 
