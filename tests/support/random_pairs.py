@@ -182,6 +182,6 @@ def _values(
     if name.endswith("ssm_a"):
         return -np.exp(noise)  # a decay
     if "norm" in name:
-        return 1 + noise / 10
+        return np.float32(1) + noise / np.float32(10)
     scale = 1.0 if name.startswith("token_embd") else 2 / np.sqrt(shape[-1])
     return (noise * scale).astype(np.float32)
