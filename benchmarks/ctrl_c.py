@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for tests.support
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # for tests.support
 
 from tests.support.command import COMMAND, Terminal
 
